@@ -1,0 +1,1 @@
+"""Tells what a GPU matrix multiplication will do before it runs, and checks it on the GPU."""

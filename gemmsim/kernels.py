@@ -1,0 +1,310 @@
+"""The kernel family: for each kernel its source, its legal tilings, its launch and its resources.
+
+A kernel is described by the few traits that tell the rungs of the ladder apart. Every formula of the
+model reads these traits; none asks for a kernel's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemmsim.device import Device
+from gemmsim.errors import InputError, require, unknown
+from gemmsim.problem import Count, Problem, ceil_div
+from gemmsim.tiling import FIELDS, Tiling
+
+GRID_LIMIT = 2**31 - 1
+"""Blocks of a launch along x (CUDA Programming Guide, Technical Specifications)."""
+PARAMETERS_IN_REGISTERS = 24
+"""Addresses, sizes, loop counters and guards: what a compiled kernel of the family holds besides its
+tiles; the median over the family as nvcc 13.0 compiles it for sm_90."""
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Elements that each access of a launch moves."""
+
+    global_a: Count
+    global_b: Count
+    global_c: Count
+    shared_a: Count
+    shared_b: Count
+
+
+@dataclass(frozen=True)
+class Launch:
+    """All that a launch needs: how many blocks of how many threads, and the macros of the compiler."""
+
+    blocks: int
+    threads: int
+    shared_bytes: int
+    macros: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one block takes. `source` says where the register count is from."""
+
+    threads: Count
+    registers_per_thread: Count
+    shared_bytes: Count
+    source: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One rung of the ladder.
+
+    staged            tiles of A and B pass through shared memory
+    thread_tiled      a thread computes thread_m x thread_n elements, not one
+    transposed        the tile of A lies transposed in shared memory
+    prefetches        the next tile, and the next fragment, travel while the present one is multiplied
+    options           what its tilings have beyond the block and thread tile, with defaults
+    """
+
+    name: str
+    summary: str
+    staged: bool = True
+    thread_tiled: bool = True
+    transposed: bool = False
+    prefetches: bool = False
+    options: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def source(self) -> Path:
+        """The CUDA source, in `kernels/`."""
+        return sources() / f"{self.name}.cu"
+
+    @property
+    def stages(self) -> int:
+        """Tiles held in shared memory at once."""
+        return 2 if self.prefetches else 1
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """The names that a tiling of this kernel has."""
+        block = ("block_m", "block_n") + (("block_k",) if self.staged else ())
+        thread = ("thread_m", "thread_n") if self.thread_tiled else ()
+        return block + thread + tuple(name for name, _ in self.options)
+
+    def tiling(self, **values: Any) -> Tiling:
+        """The tiling with these values and the kernel's defaults for the rest.
+
+        Raises InputError for a field that the kernel does not have, a missing one, and for whatever
+        `Tiling` and the kernel's own rules refuse.
+        """
+        given = {name: value for name, value in values.items() if value is not None}
+        for name in given:
+            if name not in self.fields and not (name == "stages" and self.staged):
+                if name in FIELDS and np.all(given[name] == getattr(Tiling, name, None)):
+                    continue  # saying that nothing is done is no demand
+                raise InputError(f"kernel {self.name} has no {name}; it has: {', '.join(self.fields)}")
+        if not self.staged:
+            given = {"block_m": 8, "block_n": 32, **given}
+        for name in self.fields[: len(self.fields) - len(self.options)]:
+            if name not in given:
+                raise InputError(f"kernel {self.name} needs {name}; its tilings have: {', '.join(self.fields)}")
+        tiling = Tiling(**{"stages": self.stages, **dict(self.options), **given})
+        self.check(tiling)
+        return tiling
+
+    def check(self, tiling: Tiling, device: Device | None = None) -> None:
+        """Raise InputError unless this kernel takes `tiling`, and `device` can launch it.
+
+        The message names the numbers that clash and what is allowed.
+        """
+        for ok, message, values in self.rules(tiling, device):
+            require(ok, message, **values)
+
+    def rules(self, tiling: Tiling, device: Device | None = None) -> Iterator[tuple[Any, str, dict[str, Any]]]:
+        """What must hold, as (condition, message, values): conditions are arrays where the tiling is."""
+        yield (
+            tiling.stages == self.stages,
+            f"stages {{stages}}: kernel {self.name} holds {self.stages} in shared memory; allowed: {self.stages}",
+            {"stages": tiling.stages},
+        )
+        for name in ("block_k", "thread_m", "thread_n", "vector", "pad_a", "pad_b"):
+            if name not in self.fields:
+                value, default = getattr(tiling, name), getattr(Tiling, name)
+                yield value == default, f"kernel {self.name} has no {name}, not {{value}}", {"value": value}
+        if self.prefetches:
+            yield (
+                tiling.block_k % 2 == 0,
+                f"block_k {{block_k}}: kernel {self.name} alternates two fragments; allowed: multiples of 2",
+                {"block_k": tiling.block_k},
+            )
+        if "vector" in self.fields:
+            vector = tiling.vector
+            yield (
+                (vector == 1) | (vector == 2) | (vector == 4),
+                "vector {vector}: a 32-, 64- or 128-bit access moves 1, 2 or 4 elements; allowed: 1, 2, 4",
+                {"vector": vector},
+            )
+            for name in ("block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b"):
+                value = getattr(tiling, name)
+                yield (
+                    value % vector == 0,
+                    f"{name} {{value}} breaks the alignment of {{vector}}-element accesses;"
+                    f" allowed: multiples of {{vector}}",
+                    {"value": value, "vector": vector},
+                )
+        if device is not None and self.staged:
+            limit = device.capability.shared_bytes_per_block_optin
+            yield (
+                self.shared_bytes(tiling) <= limit,
+                f"tiles {{tiles}} take {{taken}} bytes of shared memory a block;"
+                f" allowed on {device.name}: up to {limit} bytes",
+                {"tiles": _extents(tiling), "taken": self.shared_bytes(tiling)},
+            )
+
+    def pitches(self, tiling: Tiling) -> tuple[Count, Count]:
+        """Elements from one row of the shared tile of A (transposed or not), and of B, to the next."""
+        a = tiling.block_m if self.transposed else tiling.block_k
+        return a + tiling.pad_a, tiling.block_n + tiling.pad_b
+
+    def shared_bytes(self, tiling: Tiling) -> Count:
+        """Shared memory of a block: `stages` tiles of A and of B with their padding, of FP32."""
+        if not self.staged:
+            return 0 * tiling.block_m
+        pitch_a, pitch_b = self.pitches(tiling)
+        rows_a = tiling.block_k if self.transposed else tiling.block_m
+        return 4 * tiling.stages * (rows_a * pitch_a + tiling.block_k * pitch_b)
+
+    def widths(self, problem: Problem, tiling: Tiling) -> Widths:
+        """Elements of each access.
+
+        An operand is read from global memory `vector` elements at a time where its leading dimension
+        is a multiple of `vector`, else one by one; C likewise. From shared memory a thread reads runs
+        of neighbours: along k for A (along m where transposed), along n for B. Kernels with the option
+        `vector` read these at its width; the others at the widest of 4, 2 and 1 that divides the run
+        and the pitch.
+        """
+
+        def where_aligned(leading: Count) -> Count:
+            return np.where(leading % tiling.vector == 0, tiling.vector, 1) if _array(leading, tiling.vector) else (
+                tiling.vector if leading % tiling.vector == 0 else 1
+            )  # fmt: skip
+
+        if "vector" in self.fields:
+            shared = (tiling.vector, tiling.vector)
+        elif self.staged:
+            pitch_a, pitch_b = self.pitches(tiling)
+            shared = (_widest(tiling.block_k, pitch_a), _widest(tiling.thread_n, pitch_b))
+        else:
+            shared = (1, 1)
+        return Widths(
+            where_aligned(problem.k), where_aligned(problem.n), where_aligned(problem.n), shared[0], shared[1]
+        )
+
+    def launch(self, problem: Problem, tiling: Tiling) -> Launch:
+        """The launch of one problem in one tiling (whole numbers, no arrays).
+
+        Raises InputError when the grid has more blocks than a launch takes, or the dtype has no kernel.
+        """
+        if problem.dtype != "fp32":
+            raise InputError(f"dtype {problem.dtype} has no kernels; allowed: fp32")
+        blocks = ceil_div(problem.m, tiling.block_m) * ceil_div(problem.n, tiling.block_n)
+        require(
+            blocks <= GRID_LIMIT,
+            f"{{blocks}} blocks of {tiling.block_m} x {tiling.block_n} are more than a launch takes;"
+            f" allowed: up to {GRID_LIMIT}, so a larger block",
+            blocks=blocks,
+        )
+        widths = self.widths(problem, tiling)
+        macros = {name.upper(): getattr(tiling, name) for name in FIELDS if name not in ("stages", "vector")}
+        macros |= {"VECTOR_A": widths.global_a, "VECTOR_B": widths.global_b, "VECTOR_C": widths.global_c}
+        macros |= {"READ_A": widths.shared_a, "READ_B": widths.shared_b}
+        return Launch(blocks, tiling.threads, self.shared_bytes(tiling), macros)
+
+    def resources(self, tiling: Tiling, registers_per_thread: int | None = None) -> Resources:
+        """What one block takes; registers are the compiler's where given, else an estimate.
+
+        The estimate: accumulators, two operands' fragments (twice where fragments are prefetched, and
+        the tile on its way from global memory), and the rest; rounded up to 8, at most 255.
+        """
+        threads, shared = tiling.threads, self.shared_bytes(tiling)
+        if registers_per_thread is not None:
+            return Resources(threads, registers_per_thread, shared, "compiler")
+        fragments = (tiling.thread_m + tiling.thread_n) * (2 if self.prefetches else 1)
+        staged = ceil_div((tiling.block_m + tiling.block_n) * tiling.block_k, threads) if self.prefetches else 0
+        estimate = tiling.thread_m * tiling.thread_n + fragments + staged + PARAMETERS_IN_REGISTERS
+        return Resources(threads, np.minimum(255, ceil_div(estimate, 8) * 8), shared, "estimate")
+
+    def tiling_dict(self, tiling: Tiling) -> dict[str, int]:
+        """The tiling as records and JSON have it: the fields of this kernel, no others."""
+        return {name: int(getattr(tiling, name)) for name in self.fields}
+
+
+def _array(*values: Any) -> bool:
+    return any(np.ndim(value) for value in values)
+
+
+def _widest(run: Count, pitch: Count) -> Count:
+    """The widest of 4, 2 and 1 elements that divides both: keeps every access aligned."""
+    common = np.gcd(np.gcd(run, pitch), 4)
+    return common if _array(common) else int(common)
+
+
+def _extents(tiling: Tiling) -> Any:
+    if _array(*(getattr(tiling, name) for name in FIELDS)):
+        return "of the configuration"
+    return f"{tiling.block_m}x{tiling.block_n}x{tiling.block_k}"
+
+
+PADDING = (("pad_a", 0), ("pad_b", 0))
+
+KERNELS = {
+    kernel.name: kernel
+    for kernel in (
+        Kernel(
+            "naive",
+            "one thread an element, straight from global memory",
+            staged=False,
+            thread_tiled=False,
+        ),
+        Kernel(
+            "shared",
+            "tiles of A and B in shared memory, one thread an element",
+            thread_tiled=False,
+            options=PADDING,
+        ),
+        Kernel(
+            "register",
+            "a thread computes a small tile of C from fragments in registers",
+            options=PADDING,
+        ),
+        Kernel(
+            "vectorized",
+            "register tiling with 128-bit accesses, A transposed in shared memory",
+            transposed=True,
+            options=(("vector", 4), *PADDING),
+        ),
+        Kernel(
+            "double_buffer",
+            "the same with the next tile and the next fragment fetched meanwhile",
+            transposed=True,
+            prefetches=True,
+            options=(("vector", 4), *PADDING),
+        ),
+    )
+}
+
+
+def kernel(name: str) -> Kernel:
+    """The kernel of that name; InputError with the nearest names if there is none."""
+    if name not in KERNELS:
+        raise unknown("kernel", name, KERNELS)
+    return KERNELS[name]
+
+
+def sources() -> Path:
+    """The folder of the CUDA sources: inside an installed package, or beside it in a checkout."""
+    package = Path(__file__).parent
+    inside = package / "data" / "kernels"
+    return inside if inside.is_dir() else package.parent / "kernels"

@@ -1,0 +1,96 @@
+"""What is computed: C = A B, with A m x k, B k x n and C m x n, all row-major."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gemmsim.errors import InputError, require, unknown
+
+Count: TypeAlias = Any
+"""A whole number, or an int64 array of them: the same formulas take both."""
+
+LARGEST_SIZE = 2**31 - 2**16
+"""The kernels step through a dimension in 32-bit numbers, a tile at a time."""
+LARGEST_COUNT = 2**63 - 1
+
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+
+
+def whole_number(value: Any, name: str, least: int = 1, most: int = LARGEST_SIZE) -> Count:
+    """`value` as int, or as int64 array; InputError unless whole and within [least, most]."""
+    allowed = f"allowed: whole numbers from {least} to {most}"
+    if isinstance(value, np.ndarray) and value.ndim:
+        if not np.issubdtype(value.dtype, np.integer):
+            raise InputError(f"{name} must be an array of whole numbers, not of {value.dtype}")
+        number: Any = value.astype(np.int64)
+    else:
+        try:
+            if isinstance(value, bool | np.bool_):
+                raise TypeError
+            number = operator.index(value)
+        except TypeError:
+            raise InputError(f"{name} {value!r} is not a whole number; {allowed}") from None
+    require((number >= least) & (number <= most), f"{name} {{value}} is out of range; {allowed}", value=number)
+    return number
+
+
+def ceil_div(numerator: Count, denominator: Count) -> Count:
+    """The quotient of two positive counts, rounded up."""
+    return -(-numerator // denominator)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One multiplication, or many at once where sizes are int64 arrays.
+
+    Raises InputError for sizes that are not whole, not from 1 to LARGEST_SIZE, or that need more
+    FLOP than a signed 64-bit number counts.
+    """
+
+    m: Count
+    n: Count
+    k: Count
+    dtype: str = "fp32"
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "k"):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name))
+        if self.dtype not in ELEMENT_BYTES:
+            raise unknown("dtype", str(self.dtype), ELEMENT_BYTES)
+        require(
+            2.0 * self.m * self.n * self.k < LARGEST_COUNT,
+            "m {m}, n {n}, k {k}: the count 2 m n k passes 2^63 - 1",
+            m=self.m, n=self.n, k=self.k,
+        )  # fmt: skip
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element of A, B and C."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def flop(self) -> Count:
+        """2 m n k: a multiplication and an addition for each term, by convention."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def compulsory_elements(self) -> Count:
+        """A and B read once, C written once."""
+        return self.m * self.k + self.k * self.n + self.m * self.n
+
+    @property
+    def compulsory_bytes(self) -> Count:
+        """Fewest bytes between the GPU and its memory: every matrix once."""
+        return self.compulsory_elements * self.element_bytes
+
+    @property
+    def flop_per_byte(self) -> Any:
+        """Arithmetic intensity when every matrix moves once (Williams et al., Roofline, 2009)."""
+        return self.flop / self.compulsory_bytes
+
+    def __str__(self) -> str:
+        return f"{self.m} x {self.n} x {self.k} {self.dtype}"

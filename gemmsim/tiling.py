@@ -1,0 +1,109 @@
+"""How a multiplication is cut: block, thread and k tiles, buffers, widths and padding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gemmsim.errors import InputError, require
+from gemmsim.problem import Count, whole_number
+
+WARP_SIZE = 32
+LARGEST_BLOCK = 1024
+"""Threads of a block, on every GPU since compute capability 2.0 (CUDA Programming Guide)."""
+LARGEST_TILE = 4096
+LARGEST_PAD = 256
+
+
+def nearest_divisor(number: int, wanted: int) -> int:
+    """The divisor of `number` that is nearest to `wanted`; the smaller of two as near."""
+    divisors = [d for d in range(1, number + 1) if number % d == 0]
+    return min(divisors, key=lambda d: (abs(d - wanted), d))
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """One configuration, or many at once where fields are int64 arrays.
+
+    A block computes block_m x block_n of C, block_k of the k dimension at a time; a thread computes
+    thread_m x thread_n of that. `stages` tiles of A and B are held in shared memory at once; `vector`
+    is the widest access in elements; `pad_a` and `pad_b` are unused elements at the end of each
+    row of the tile of A (of the transposed tile, where the kernel transposes) and of B.
+
+    Raises InputError for values out of range, a thread tile that does not divide the block tile, or
+    more than 1024 threads. What a kernel demands beyond that stands in `gemmsim.kernels`.
+    """
+
+    block_m: Count
+    block_n: Count
+    block_k: Count = 1
+    thread_m: Count = 1
+    thread_n: Count = 1
+    stages: Count = 1
+    vector: Count = 1
+    pad_a: Count = 0
+    pad_b: Count = 0
+
+    def __post_init__(self) -> None:
+        for name in FIELDS:
+            least, most = (0, LARGEST_PAD) if name.startswith("pad_") else (1, LARGEST_TILE)
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, least, most))
+        for ok, message, values in self._rules():
+            require(ok, message, **values)
+
+    def _rules(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        for axis in "mn":
+            block, thread = getattr(self, f"block_{axis}"), getattr(self, f"thread_{axis}")
+            yield block % thread == 0, _does_not_divide(axis), {"thread": thread, "block": block}
+        yield (
+            self.threads <= LARGEST_BLOCK,
+            "{m} x {n} elements at {rm} x {rn} a thread need {threads} threads a block;"
+            f" allowed: up to {LARGEST_BLOCK}, so larger thread tiles or a smaller block",
+            {"m": self.block_m, "n": self.block_n, "rm": self.thread_m, "rn": self.thread_n, "threads": self.threads},
+        )
+
+    @property
+    def threads(self) -> Count:
+        """Threads of a block."""
+        return self.thread_rows * self.thread_columns
+
+    @property
+    def thread_rows(self) -> Count:
+        """Threads along m."""
+        return self.block_m // self.thread_m
+
+    @property
+    def thread_columns(self) -> Count:
+        """Threads along n; lanes run fastest along these."""
+        return self.block_n // self.thread_n
+
+    @property
+    def warps(self) -> Count:
+        """Warps of a block, the last one possibly not full."""
+        return -(-self.threads // WARP_SIZE)
+
+    def __str__(self) -> str:
+        return f"{self.block_m}x{self.block_n}x{self.block_k}/{self.thread_m}x{self.thread_n}"
+
+
+FIELDS = tuple(field.name for field in fields(Tiling))
+
+
+def _does_not_divide(axis: str) -> Any:
+    return lambda thread, block: (
+        f"thread_{axis} {thread} does not divide block_{axis} {block};"
+        f" nearest that does: {nearest_divisor(block, thread)}"
+    )
+
+
+def parse_extents(text: str, names: tuple[str, ...], option: str) -> dict[str, int]:
+    """{name: number} from text like "128x128x8", one number for each of `names`.
+
+    Raises InputError, naming the option, when the text has another form.
+    """
+    if re.fullmatch(r"\d{1,9}(x\d{1,9})*", text) and text.count("x") + 1 == len(names):
+        return dict(zip(names, map(int, text.split("x")), strict=True))
+    form = "x".join(name.upper() for name in names)
+    raise InputError(f"{option} {text!r} is not of the form {form}, such as {'x'.join(['8'] * len(names))}")
