@@ -182,20 +182,20 @@ class Kernel:
         An operand is read from global memory `vector` elements at a time where its leading dimension
         is a multiple of `vector`, else one by one; C likewise. From shared memory a thread reads runs
         of neighbours: along k for A (along m where transposed), along n for B. Kernels with the option
-        `vector` read these at its width; the others at the widest of 4, 2 and 1 that divides the run
-        and the pitch.
+        `vector` read these at its width; the others at the widest of 4, 2 and 1 that divides the run,
+        the pitch, and where the tile of B starts behind that of A.
         """
 
         def where_aligned(leading: Count) -> Count:
-            return np.where(leading % tiling.vector == 0, tiling.vector, 1) if _array(leading, tiling.vector) else (
-                tiling.vector if leading % tiling.vector == 0 else 1
-            )  # fmt: skip
+            width = np.where(leading % tiling.vector == 0, tiling.vector, 1)
+            return width if _array(width) else int(width)
 
         if "vector" in self.fields:
             shared = (tiling.vector, tiling.vector)
         elif self.staged:
             pitch_a, pitch_b = self.pitches(tiling)
-            shared = (_widest(tiling.block_k, pitch_a), _widest(tiling.thread_n, pitch_b))
+            start_b = tiling.block_m * pitch_a
+            shared = (_widest(tiling.block_k, pitch_a), _widest(tiling.thread_n, pitch_b, start_b))
         else:
             shared = (1, 1)
         return Widths(
@@ -245,9 +245,11 @@ def _array(*values: Any) -> bool:
     return any(np.ndim(value) for value in values)
 
 
-def _widest(run: Count, pitch: Count) -> Count:
-    """The widest of 4, 2 and 1 elements that divides both: keeps every access aligned."""
-    common = np.gcd(np.gcd(run, pitch), 4)
+def _widest(*multiples: Count) -> Count:
+    """The widest of 4, 2 and 1 elements that divides them all: keeps every access aligned."""
+    common: Any = 4
+    for multiple in multiples:
+        common = np.gcd(common, multiple)
     return common if _array(common) else int(common)
 
 

@@ -1,0 +1,153 @@
+"""Predictions held against measurements: errors of time, agreement of order, equality of counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmsim.device import Device
+from gemmsim.errors import InputError
+from gemmsim.kernels import kernel as kernel_named
+from gemmsim.predict import Prediction, predict
+from gemmsim.records import Point, Record, latest
+from gemmsim.traffic import traffic
+
+
+@dataclass(frozen=True)
+class ComparedPoint:
+    """One measured point and what the model says of it. `error` is predicted over measured, minus 1."""
+
+    record: Record
+    prediction: Prediction
+
+    @property
+    def point(self) -> Point:
+        """What was measured."""
+        return self.record.point
+
+    @property
+    def predicted_s(self) -> float:
+        """Predicted seconds."""
+        return float(self.prediction.time_s)
+
+    @property
+    def measured_s(self) -> float:
+        """Median of the measured seconds."""
+        assert self.record.median_s is not None, "only records with a time are compared"
+        return self.record.median_s
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus 1: negative where the prediction is too fast."""
+        return self.predicted_s / self.measured_s - 1
+
+
+@dataclass(frozen=True)
+class CounterAgreement:
+    """How often a count of the model equals the hardware's, and how far off the worst is."""
+
+    equal: int
+    total: int
+    worst_relative: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All measured points of one device beside their predictions."""
+
+    device: Device
+    points: tuple[ComparedPoint, ...]
+    counters: Mapping[str, CounterAgreement]
+    failed: tuple[Record, ...]
+
+    @property
+    def errors(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Signed relative errors, one a point."""
+        return np.array([point.error for point in self.points])
+
+    @property
+    def mape(self) -> float:
+        """Mean absolute relative error."""
+        return float(np.abs(self.errors).mean())
+
+    @property
+    def max_error(self) -> float:
+        """The largest absolute relative error."""
+        return float(np.abs(self.errors).max())
+
+    @property
+    def kendall_tau(self) -> float:
+        """Agreement of the order of predicted and of measured times, over all points."""
+        return kendall_tau([p.predicted_s for p in self.points], [p.measured_s for p in self.points])
+
+    def by_kernel(self) -> dict[str, Comparison]:
+        """The same, for each kernel that has a point, in the order of first appearance."""
+        names = dict.fromkeys(point.point.kernel for point in self.points)
+        return {
+            name: Comparison(self.device, tuple(p for p in self.points if p.point.kernel == name), {}, ())
+            for name in names
+        }
+
+
+def compare(records: Iterable[Record], device: Device) -> Comparison:
+    """Predict every record of `device` and hold the predictions against it; of a point measured twice
+    the later record counts. The compiler's register counts are taken from the records.
+
+    Raises InputError when no record of that device has a time.
+    """
+    of_device = [record for record in latest(records) if record.device == device.name]
+    done = [record for record in of_device if record.status == "ok"]
+    if not done:
+        raise InputError(f"no measured point of {device.name} among the records")
+    points = []
+    for record in done:
+        point = record.point
+        registers = record.resources["registers_per_thread"] if record.resources else None
+        points.append(
+            ComparedPoint(record, predict(point.problem, kernel_named(point.kernel), point.tiling, device, registers))
+        )
+    failed = tuple(record for record in of_device if record.status != "ok")
+    return Comparison(device, tuple(points), _counter_agreement(done), failed)
+
+
+def counter_differences(record: Record) -> dict[str, tuple[int, int]]:
+    """{name: (model, hardware)} for every counter of the record that the model predicts."""
+    point = record.point
+    model = traffic(point.problem, kernel_named(point.kernel), point.tiling).counters
+    counted = record.counters or {}
+    return {name: (expected, counted[name]) for name, expected in model.items() if name in counted}
+
+
+def _counter_agreement(records: Iterable[Record]) -> dict[str, CounterAgreement]:
+    pairs: dict[str, list[tuple[int, int]]] = {}
+    for record in records:
+        if record.counters:
+            for name, pair in counter_differences(record).items():
+                pairs.setdefault(name, []).append(pair)
+    return {
+        name: CounterAgreement(
+            sum(model == hardware for model, hardware in of_name),
+            len(of_name),
+            max(abs(model - hardware) / max(hardware, 1) for model, hardware in of_name),
+        )
+        for name, of_name in pairs.items()
+    }
+
+
+def kendall_tau(first: Any, second: Any) -> float:
+    """Kendall's tau-b of two sequences of the same length; NaN where one of them is constant.
+
+    Pairs that agree in order, less those that disagree, over the geometric mean of the pairs untied in
+    each (Kendall, "The treatment of ties in ranking problems", Biometrika 33, 1945). Takes n^2 steps.
+    """
+    x, y = np.asarray(first, float), np.asarray(second, float)
+    balance = untied_x = untied_y = 0
+    for i in range(len(x) - 1):
+        sign_x, sign_y = np.sign(x[i + 1 :] - x[i]), np.sign(y[i + 1 :] - y[i])
+        balance += int((sign_x * sign_y).sum())
+        untied_x += int(np.count_nonzero(sign_x))
+        untied_y += int(np.count_nonzero(sign_y))
+    return balance / float(np.sqrt(float(untied_x) * untied_y)) if untied_x and untied_y else float("nan")

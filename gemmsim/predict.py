@@ -1,0 +1,148 @@
+"""Time of a launch, from what each resource of the GPU has to do, and which of them decides.
+
+First version: lower bounds. Each term is the time that one resource would need if nothing else cost
+anything; the longest is the prediction, so it errs to the fast side. What multiprocessors do for
+themselves counts for the busiest of them, which holds ceil(blocks / multiprocessors) blocks: that is
+the tail. docs/theory.md derives the terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gemmsim.device import Device
+from gemmsim.kernels import Kernel, Resources, Widths
+from gemmsim.occupancy import Occupancy, occupancy
+from gemmsim.problem import Problem, ceil_div
+from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling
+from gemmsim.traffic import ffma, grid, reads, shared_per_tile
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted time of one launch, or of many where the inputs are arrays, and its reasons.
+
+    `terms` names the seconds that each resource needs on its own; `waves` is how many times the launch
+    fills the GPU. A launch that does not fit on the device takes infinite time.
+    """
+
+    problem: Problem
+    kernel: Kernel
+    tiling: Tiling
+    device: Device
+    terms: dict[str, Any]
+    resources: Resources
+    occupancy: Occupancy
+    waves: Any
+    calibrated: bool = False
+
+    @property
+    def time_s(self) -> Any:
+        """The longest term."""
+        longest = np.max(np.broadcast_arrays(*self.terms.values()), axis=0)
+        return np.where(np.equal(self.occupancy.blocks_per_sm, 0), np.inf, longest)[()]
+
+    @property
+    def bound_by(self) -> Any:
+        """The name of the longest term."""
+        names = np.array(list(self.terms))
+        return names[np.argmax(np.broadcast_arrays(*self.terms.values()), axis=0)][()]
+
+    @property
+    def cycles(self) -> Any:
+        """The time in cycles of the multiprocessors' clock."""
+        return self.time_s * self.device.clock_hz
+
+    @property
+    def flop_per_s(self) -> Any:
+        """Useful FLOP, 2mnk, a second."""
+        return self.problem.flop / self.time_s
+
+
+def predict(
+    problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, registers_per_thread: int | None = None
+) -> Prediction:
+    """Predict the time of a launch; its cost does not grow with m, n and k.
+
+    `registers_per_thread` is the compiler's count where known; without it an estimate is used, and
+    marked. Raises InputError when the kernel does not take the tiling or the device cannot hold its
+    tiles. Sizes and tiling fields may be int64 arrays that broadcast together.
+    """
+    kernel.check(tiling, device)
+    resources = kernel.resources(tiling, registers_per_thread)
+    resident = occupancy(
+        device.capability,
+        resources.threads,
+        resources.registers_per_thread,
+        dynamic_shared_bytes=resources.shared_bytes,
+    )
+    blocks = grid(problem, tiling).blocks
+    return Prediction(
+        problem,
+        kernel,
+        tiling,
+        device,
+        lower_bounds(problem, kernel, tiling, device),
+        resources,
+        resident,
+        blocks / np.maximum(1, device.sms * resident.blocks_per_sm),
+    )
+
+
+def lower_bounds(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device) -> dict[str, Any]:
+    """Seconds that each resource needs on its own.
+
+    ffma            the FFMA pipes: one instruction a lane and cycle
+    issue           the schedulers: one warp instruction each a cycle
+    shared_memory   the banks: one wavefront a multiprocessor and cycle
+    l1              global loads through the same stage: 128 bytes a multiprocessor and cycle
+    l2              a block's tiles of A and B, read once by each block, and C
+    dram            A, B and C once
+    """
+    tiles = grid(problem, tiling)
+    widths = kernel.widths(problem, tiling)
+    multiplied = ffma(problem, kernel, tiling)
+    tile_passes, tile_requests = _shared(kernel, tiling, widths, problem.element_bytes)
+    wavefronts, shared_requests = (count * (tiles.blocks * tiles.k) for count in (tile_passes, tile_requests))
+
+    lanes = reads(problem, kernel, tiling).global_memory
+    if kernel.staged:
+        lanes_a, lanes_b = problem.m * problem.k * tiles.n, problem.k * problem.n * tiles.m
+        global_requests = (lanes_a / widths.global_a + lanes_b / widths.global_b) / WARP_SIZE
+    else:
+        global_requests = lanes / WARP_SIZE
+    from_l2 = problem.m * problem.k * tiles.n + problem.k * problem.n * tiles.m + problem.m * problem.n
+
+    busiest = ceil_div(tiles.blocks, device.sms) / tiles.blocks
+    cycle_s = busiest / device.clock_hz
+    warp_instructions = multiplied / WARP_SIZE + shared_requests + global_requests
+    return {
+        "ffma": multiplied / device.fp32_lanes_per_sm * cycle_s,
+        "issue": warp_instructions / device.schedulers_per_sm * cycle_s,
+        "shared_memory": wavefronts * cycle_s,
+        "l1": lanes / WARP_SIZE * cycle_s,
+        "l2": from_l2 * problem.element_bytes / device.l2_bytes_per_s,
+        "dram": problem.compulsory_bytes / device.dram_bytes_per_s,
+    }
+
+
+def _shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) -> tuple[Any, Any]:
+    """(wavefronts, requests) of a block and tile of k; where arrays come in, each distinct case once."""
+    cases = np.broadcast_arrays(*(getattr(tiling, name) for name in FIELDS), *vars(widths).values())
+    if not cases[0].ndim:
+        loads, stores = shared_per_tile(kernel, tiling, widths, element_bytes)
+        return loads.wavefronts + stores.wavefronts, loads.requests + stores.requests
+    table, which = np.unique(np.stack([case.ravel() for case in cases], axis=1), axis=0, return_inverse=True)
+    counts = np.array([_shared_case(kernel, tuple(map(int, row)), element_bytes) for row in table])
+    wavefronts, requests = counts[which.ravel()].T.reshape(2, *cases[0].shape)
+    return wavefronts, requests
+
+
+@lru_cache(maxsize=65536)
+def _shared_case(kernel: Kernel, case: tuple[int, ...], element_bytes: int) -> tuple[int, int]:
+    tiling, widths = Tiling(*case[: len(FIELDS)]), Widths(*case[len(FIELDS) :])
+    return _shared(kernel, tiling, widths, element_bytes)

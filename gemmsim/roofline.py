@@ -1,0 +1,35 @@
+"""Ceilings of a machine, and what they allow at an arithmetic intensity.
+
+Williams, Waterman, Patterson: "Roofline: an insightful visual performance model", CACM 52(4), 2009.
+Rates are decimal: GB/s is 10^9 bytes a second, as vendors state them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmsim.device import Device
+
+SHARED_BYTES_PER_CYCLE = 128
+"""What the 32 banks of one multiprocessor deliver in a pass (CUDA Programming Guide)."""
+
+
+def attainable(flop_per_byte: Any, peak_flop_per_s: float, bytes_per_s: float) -> Any:
+    """FLOP/s under both ceilings: the bandwidth's slope up to the ridge, then the peak."""
+    return np.minimum(peak_flop_per_s, np.asarray(flop_per_byte) * bytes_per_s)[()]
+
+
+def ridge(peak_flop_per_s: float, bytes_per_s: float) -> float:
+    """FLOP per byte at which the two ceilings meet: below it, bandwidth binds."""
+    return peak_flop_per_s / bytes_per_s
+
+
+def bandwidths(device: Device) -> dict[str, float]:
+    """Bytes a second of each level of the memory of a device, the nearest level last."""
+    return {
+        "dram": device.dram_bytes_per_s,
+        "l2": device.l2_bytes_per_s,
+        "shared_memory": SHARED_BYTES_PER_CYCLE * device.sms * device.clock_hz,
+    }

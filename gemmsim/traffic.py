@@ -1,0 +1,189 @@
+"""Reads, requests, wavefronts and bytes at every level of the memory of a GPU.
+
+Reads and FFMA are closed forms (docs/theory.md derives them) and take arrays as well as numbers.
+Requests, wavefronts and sectors depend on the address of every lane: `gemmsim.access` knows those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gemmsim.access import SECTOR_BYTES, count_global, global_accesses, shared_accesses
+from gemmsim.errors import require
+from gemmsim.kernels import Kernel, Widths
+from gemmsim.problem import LARGEST_COUNT, Count, Problem, ceil_div
+from gemmsim.tiling import Tiling
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Tiles along m, n and k: the grid of blocks, and the large iterations of each."""
+
+    m: Count
+    n: Count
+    k: Count
+
+    @property
+    def blocks(self) -> Count:
+        """Blocks of the launch."""
+        return self.m * self.n
+
+
+def grid(problem: Problem, tiling: Tiling) -> Grid:
+    """Tiles that cover the problem along each axis, the last one possibly partly outside."""
+    return Grid(
+        ceil_div(problem.m, tiling.block_m), ceil_div(problem.n, tiling.block_n), ceil_div(problem.k, tiling.block_k)
+    )
+
+
+def ffma(problem: Problem, kernel: Kernel, tiling: Tiling) -> Count:
+    """FFMA executed, per thread, over the launch; padded lanes included.
+
+    A staged kernel multiplies whole tiles, whatever lies outside being zero; a thread of an unstaged
+    one leaves when its element lies outside C. Raises InputError when the count, or that of the
+    register reads, passes 2^63 - 1.
+    """
+    if not kernel.staged:
+        return problem.m * problem.n * problem.k
+    tiles = grid(problem, tiling)
+    padded = (tiles.m * tiling.block_m, tiles.n * tiling.block_n, tiles.k * tiling.block_k)
+    require(
+        2.0 * padded[0] * padded[1] * padded[2] < LARGEST_COUNT,
+        "the padded problem {m} x {n} x {k} has more register reads than 2^63 - 1",
+        m=padded[0], n=padded[1], k=padded[2],
+    )  # fmt: skip
+    return padded[0] * padded[1] * padded[2]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Elements read by active lanes over the launch, a broadcast counted once for each lane."""
+
+    global_memory: Count
+    shared_memory: Count
+    register: Count
+
+
+def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
+    """Elements read at every level.
+
+    Global: each block reads the part of its rows of A and of its columns of B that exists, so A once
+    for each column of blocks and B once for each row of blocks; without staging each of the mn threads
+    reads its own row and column. Shared: an FFMA needs one element of A for every thread_n results and
+    one of B for every thread_m. Register: two operands for each FFMA.
+    """
+    multiplied = ffma(problem, kernel, tiling)
+    tiles = grid(problem, tiling)
+    if not kernel.staged:
+        return Reads(2 * problem.m * problem.n * problem.k, 0 * multiplied, 2 * multiplied)
+    return Reads(
+        problem.m * problem.k * tiles.n + problem.k * problem.n * tiles.m,
+        multiplied // tiling.thread_n + multiplied // tiling.thread_m,
+        2 * multiplied,
+    )
+
+
+@dataclass(frozen=True)
+class SharedCounts:
+    """Shared-memory warp instructions and wavefronts of one direction."""
+
+    requests: Count
+    wavefronts: Count
+    ideal_wavefronts: Count
+
+    def __mul__(self, times: Count) -> SharedCounts:
+        return SharedCounts(self.requests * times, self.wavefronts * times, self.ideal_wavefronts * times)
+
+
+@lru_cache(maxsize=65536)
+def shared_per_tile(
+    kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int = 4
+) -> tuple[SharedCounts, SharedCounts]:
+    """(loads, stores) of one block for one tile of k, by simulating every lane."""
+    totals = {"load": [0, 0, 0], "store": [0, 0, 0]}
+    for access in shared_accesses(kernel, tiling, widths):
+        cost = access.passes(element_bytes)
+        total = totals[access.direction]
+        total[0] += access.repeats * int(access.active.any(axis=-1).sum())
+        total[1] += access.repeats * int(cost.wavefronts.sum())
+        total[2] += access.repeats * int(cost.ideal_wavefronts.sum())
+    return SharedCounts(*totals["load"]), SharedCounts(*totals["store"])
+
+
+@dataclass(frozen=True)
+class GlobalCounts:
+    """Global-memory warp instructions with an active lane, and the sectors that they touch."""
+
+    requests: int
+    sectors: int
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Everything counted of one launch, whole numbers."""
+
+    problem: Problem
+    ffma: int
+    reads: Reads
+    shared_load: SharedCounts
+    shared_store: SharedCounts
+    global_load: GlobalCounts
+    global_store: GlobalCounts
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The counts that hardware counts too, by the names of records."""
+        return {
+            "ffma": self.ffma,
+            "shared_load_requests": self.shared_load.requests,
+            "shared_store_requests": self.shared_store.requests,
+            "shared_load_wavefronts": self.shared_load.wavefronts,
+            "shared_store_wavefronts": self.shared_store.wavefronts,
+            "global_load_requests": self.global_load.requests,
+            "global_load_sectors": self.global_load.sectors,
+        }
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """Bytes by level. `l2` is an upper bound (nothing hits in L1), `dram` a lower one (all in L2)."""
+        return {
+            "compulsory": self.problem.compulsory_bytes,
+            "global_issued": self.reads.global_memory * self.problem.element_bytes,
+            "l2": SECTOR_BYTES * (self.global_load.sectors + self.global_store.sectors),
+            "dram": self.problem.compulsory_bytes,
+        }
+
+    bounds = {"l2": "upper", "dram": "lower"}  # noqa: RUF012 - one constant for all
+
+
+def traffic(problem: Problem, kernel: Kernel, tiling: Tiling) -> Traffic:
+    """All counts of one launch (plain numbers, no arrays), exact for every size.
+
+    The cost does not grow with the problem. Raises InputError when a count passes 2^63 - 1.
+    """
+    widths = kernel.widths(problem, tiling)
+    tiles = grid(problem, tiling)
+    loads, stores = shared_per_tile(kernel, tiling, widths, problem.element_bytes)
+    in_global: dict[str, list[int]] = {"load": [0, 0], "store": [0, 0]}
+    for access in global_accesses(kernel, tiling, widths):
+        requests, sectors, _ = count_global(access, problem, tiling)
+        in_global[access.direction][0] += requests
+        in_global[access.direction][1] += sectors
+    return Traffic(
+        problem,
+        ffma(problem, kernel, tiling),
+        reads(problem, kernel, tiling),
+        loads * (tiles.blocks * tiles.k),
+        stores * (tiles.blocks * tiles.k),
+        GlobalCounts(*in_global["load"]),
+        GlobalCounts(*in_global["store"]),
+    )
+
+
+def formulas(kernel: Kernel) -> dict[str, str]:
+    """The closed forms of the reads, in the textbook's letters; exact where every tile divides."""
+    if not kernel.staged:
+        return {"global": "2 m n k", "shared": "0", "register": "2 m n k"}
+    shared = "m n k (1/r_m + 1/r_n)" if kernel.thread_tiled else "2 m n k"
+    return {"global": "m n k (1/b_m + 1/b_n)", "shared": shared, "register": "2 m n k"}
