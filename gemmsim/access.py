@@ -53,8 +53,8 @@ class SharedAccess:
 class GlobalAccess:
     """One access to global memory: each lane's offset along m, n and k from where its tile starts.
 
-    An offset is None on an axis that neither addresses nor guards the access. `rows` and `columns`
-    name the axes of the matrix; arrays have the shape (instructions, warps, 32).
+    `offsets` has the axes that address or guard the access; `rows` and `columns` name those of the
+    matrix. Arrays have the shape (instructions, warps, 32).
     """
 
     name: str
@@ -62,7 +62,7 @@ class GlobalAccess:
     width: int
     rows: str
     columns: str
-    offsets: dict[str, Lanes | None]
+    offsets: dict[str, Lanes]
     exists: NDArray[np.bool_]
     once_per_block: bool = False
 
@@ -84,9 +84,9 @@ def segments(size: int, tile: int) -> list[Segment]:
 
 
 def _by_warp(threads: int) -> tuple[Lanes, NDArray[np.bool_]]:
-    """Thread numbers as (warps, 32), and which of them exist."""
+    """Thread numbers as (1, warps, 32), and which of them exist."""
     warps = -(-threads // WARP_SIZE)
-    thread = np.arange(warps * WARP_SIZE, dtype=np.int64).reshape(warps, WARP_SIZE)
+    thread = np.arange(warps * WARP_SIZE, dtype=np.int64).reshape(1, warps, WARP_SIZE)
     return thread, thread < threads
 
 
@@ -113,7 +113,7 @@ def shared_accesses(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[
     row, column, exists = carried_items(tiling.block_k, tiling.block_n, widths.global_b, tiling.threads)
     yield SharedAccess("store_b", "store", widths.global_b, row * pitch_b + column, exists, 1)
 
-    thread, here = (part[None] for part in _by_warp(tiling.threads))
+    thread, here = _by_warp(tiling.threads)
     first_row = thread // tiling.thread_columns * tiling.thread_m
     first_column = thread % tiling.thread_columns * tiling.thread_n
     from_a = first_row if kernel.transposed else first_row * pitch_a
@@ -125,27 +125,21 @@ def shared_accesses(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[
 
 def global_accesses(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[GlobalAccess]:
     """Every access of a block to global memory: for one tile of k, and the results once."""
-    thread, here = (part[None] for part in _by_warp(tiling.threads))
+    thread, here = _by_warp(tiling.threads)
     row, column = thread // tiling.thread_columns, thread % tiling.thread_columns
     if kernel.staged:
         along_m, along_k, exists = carried_items(tiling.block_m, tiling.block_k, widths.global_a, tiling.threads)
-        offsets_a: dict[str, Lanes | None] = {"m": along_m, "n": None, "k": along_k}
-        yield GlobalAccess("load_a", "load", widths.global_a, "m", "k", offsets_a, exists)
+        yield GlobalAccess("load_a", "load", widths.global_a, "m", "k", {"m": along_m, "k": along_k}, exists)
         along_k, along_n, exists = carried_items(tiling.block_k, tiling.block_n, widths.global_b, tiling.threads)
-        offsets_b: dict[str, Lanes | None] = {"m": None, "n": along_n, "k": along_k}
-        yield GlobalAccess("load_b", "load", widths.global_b, "k", "n", offsets_b, exists)
+        yield GlobalAccess("load_b", "load", widths.global_b, "k", "n", {"k": along_k, "n": along_n}, exists)
     else:  # a thread outside C has left, so both axes of C guard both loads
-        offsets: dict[str, Lanes | None] = {"m": row, "n": column, "k": np.zeros_like(row)}
+        offsets = {"m": row, "n": column, "k": np.zeros_like(row)}
         yield GlobalAccess("load_a", "load", 1, "m", "k", offsets, here)
         yield GlobalAccess("load_b", "load", 1, "k", "n", offsets, here)
 
     in_row = np.arange(tiling.thread_m).repeat(tiling.thread_n // widths.global_c)[:, None, None]
     in_column = np.tile(np.arange(0, tiling.thread_n, widths.global_c), tiling.thread_m)[:, None, None]
-    results: dict[str, Lanes | None] = {
-        "m": row * tiling.thread_m + in_row,
-        "n": column * tiling.thread_n + in_column,
-        "k": None,
-    }
+    results = {"m": row * tiling.thread_m + in_row, "n": column * tiling.thread_n + in_column}
     yield GlobalAccess("store_c", "store", widths.global_c, "m", "n", results, here, once_per_block=True)
 
 
@@ -160,16 +154,15 @@ def count_global(access: GlobalAccess, problem: Problem, tiling: Tiling) -> tupl
     tiles = {"m": tiling.block_m, "n": tiling.block_n, "k": tiling.block_k}
     sector_elements = SECTOR_BYTES // problem.element_bytes
     leading = sizes[access.columns]
-    involved = [axis for axis in "mnk" if access.offsets[axis] is not None]
     elsewhere = 1
     for axis in "mnk":
-        if axis not in involved and not (axis == "k" and access.once_per_block):
+        if axis not in access.offsets and not (axis == "k" and access.once_per_block):
             elsewhere *= sum(part.count for part in segments(sizes[axis], tiles[axis]))
-    lane_element = access.offsets[access.rows] * leading + access.offsets[access.columns]  # type: ignore[operator]
+    lane_element = access.offsets[access.rows] * leading + access.offsets[access.columns]
 
     requests = sectors = elements = 0
-    for parts in product(*(segments(sizes[axis], tiles[axis]) for axis in involved)):
-        at = dict(zip(involved, parts, strict=True))
+    for parts in product(*(segments(sizes[axis], tiles[axis]) for axis in access.offsets)):
+        at = dict(zip(access.offsets, parts, strict=True))
         active = access.exists
         for axis, part in at.items():
             active = active & (access.offsets[axis] < part.left)

@@ -71,10 +71,11 @@ def passes(byte_addresses: Any, active: Any, width_bytes: int, store: bool) -> P
 def _merges(addresses: NDArray[np.int64], active: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether each warp's load merges neighbouring lane groups."""
     lanes = np.arange(32)
-    pairs = [
+    alone_or_alike = [
         (~active | ~active[:, lanes ^ step] | (addresses == addresses[:, lanes ^ step])).all(axis=1) for step in (1, 2)
     ]
-    return pairs[0] | pairs[1]
+    merges: NDArray[np.bool_] = alone_or_alike[0] | alone_or_alike[1]
+    return merges
 
 
 def _group_passes(

@@ -19,7 +19,7 @@ from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling
-from gemmsim.traffic import ffma, grid, reads, shared_per_tile
+from gemmsim.traffic import grid, shared_per_tile
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class Prediction:
     @property
     def bound_by(self) -> Any:
         """The name of the longest term."""
-        names = np.array(list(self.terms))
-        return names[np.argmax(np.broadcast_arrays(*self.terms.values()), axis=0)][()]
+        longest = np.argmax(np.broadcast_arrays(*self.terms.values()), axis=0)
+        names = np.array(list(self.terms))[longest]
+        return names if longest.ndim else str(names)
 
     @property
     def cycles(self) -> Any:
@@ -73,7 +74,7 @@ def predict(
     tiles. Sizes and tiling fields may be int64 arrays that broadcast together.
     """
     kernel.check(tiling, device)
-    resources = kernel.resources(tiling, registers_per_thread)
+    resources = kernel.resources(problem, tiling, registers_per_thread)
     resident = occupancy(
         device.capability,
         resources.threads,
@@ -105,29 +106,32 @@ def lower_bounds(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devic
     """
     tiles = grid(problem, tiling)
     widths = kernel.widths(problem, tiling)
-    multiplied = ffma(problem, kernel, tiling)
-    tile_passes, tile_requests = _shared(kernel, tiling, widths, problem.element_bytes)
-    wavefronts, shared_requests = (count * (tiles.blocks * tiles.k) for count in (tile_passes, tile_requests))
-
-    lanes = reads(problem, kernel, tiling).global_memory
-    if kernel.staged:
-        lanes_a, lanes_b = problem.m * problem.k * tiles.n, problem.k * problem.n * tiles.m
-        global_requests = (lanes_a / widths.global_a + lanes_b / widths.global_b) / WARP_SIZE
-    else:
-        global_requests = lanes / WARP_SIZE
+    rows, columns, depth = block_extents(problem, kernel, tiling)
+    block_ffma = rows * columns * depth
+    wavefronts, shared_requests = (count * tiles.k for count in _shared(kernel, tiling, widths, problem.element_bytes))
+    # lanes that load A and B: of the tiles, or without staging two for each multiplication
+    lanes_a, lanes_b = (rows * depth, depth * columns) if kernel.staged else (block_ffma, block_ffma)
+    global_requests = (lanes_a / widths.global_a + lanes_b / widths.global_b) / WARP_SIZE
+    warp_instructions = block_ffma / WARP_SIZE + shared_requests + global_requests
     from_l2 = problem.m * problem.k * tiles.n + problem.k * problem.n * tiles.m + problem.m * problem.n
 
-    busiest = ceil_div(tiles.blocks, device.sms) / tiles.blocks
-    cycle_s = busiest / device.clock_hz
-    warp_instructions = multiplied / WARP_SIZE + shared_requests + global_requests
+    busiest_s = ceil_div(tiles.blocks, device.sms) / device.clock_hz  # for each cycle that a block costs
     return {
-        "ffma": multiplied / device.fp32_lanes_per_sm * cycle_s,
-        "issue": warp_instructions / device.schedulers_per_sm * cycle_s,
-        "shared_memory": wavefronts * cycle_s,
-        "l1": lanes / WARP_SIZE * cycle_s,
+        "ffma": block_ffma / device.fp32_lanes_per_sm * busiest_s,
+        "issue": warp_instructions / device.schedulers_per_sm * busiest_s,
+        "shared_memory": wavefronts * busiest_s,
+        "l1": (lanes_a + lanes_b) / WARP_SIZE * busiest_s,
         "l2": from_l2 * problem.element_bytes / device.l2_bytes_per_s,
         "dram": problem.compulsory_bytes / device.dram_bytes_per_s,
     }
+
+
+def block_extents(problem: Problem, kernel: Kernel, tiling: Tiling) -> tuple[Any, Any, Any]:
+    """(rows, columns, depth) that a whole block works on: its padded tile, or what exists of it where
+    nothing is staged. Partial blocks at the edges cost as much, a warp with idle lanes being a warp."""
+    if kernel.staged:
+        return tiling.block_m, tiling.block_n, grid(problem, tiling).k * tiling.block_k
+    return np.minimum(tiling.block_m, problem.m), np.minimum(tiling.block_n, problem.n), problem.k
 
 
 def _shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) -> tuple[Any, Any]:
