@@ -32,13 +32,13 @@ gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict
     read_fragment<THREAD_N, READ_B>(fragment_b[0], current + first_b);
 
     int parity = 0;
-    for (int left = k - BLOCK_K;; left -= BLOCK_K) {
-        const bool more = left > 0;
+    for (int left = k; left > 0; left -= BLOCK_K) {
+        const bool more = left > BLOCK_K;
         if (more) {
             a += BLOCK_K;
             b += (long long)BLOCK_K * n;
-            tile_a.load(a, k, tile.rows, left);
-            tile_b.load(b, n, left, tile.columns);
+            tile_a.load(a, k, tile.rows, left - BLOCK_K);
+            tile_b.load(b, n, left - BLOCK_K, tile.columns);
         }
 #pragma unroll
         for (int i = 0; i < BLOCK_K - 1; ++i) {
@@ -46,16 +46,16 @@ gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict
             read_fragment<THREAD_N, READ_B>(fragment_b[(i + 1) % 2], current + first_b + (i + 1) * PITCH_B);
             multiply(sum, fragment_a[i % 2], fragment_b[i % 2]);
         }
-        if (!more) break;
-        parity ^= 1;
-        current = shared + parity * BUFFER;
-        tile_a.store_transposed(current, PITCH_A);
-        tile_b.store(current + BLOCK_K * PITCH_A, PITCH_B);
-        __syncthreads();
-        read_fragment<THREAD_M, READ_A>(fragment_a[0], current + first_a);
-        read_fragment<THREAD_N, READ_B>(fragment_b[0], current + first_b);
+        if (more) {
+            parity ^= 1;
+            current = shared + parity * BUFFER;
+            tile_a.store_transposed(current, PITCH_A);
+            tile_b.store(current + BLOCK_K * PITCH_A, PITCH_B);
+            __syncthreads();
+            read_fragment<THREAD_M, READ_A>(fragment_a[0], current + first_a);
+            read_fragment<THREAD_N, READ_B>(fragment_b[0], current + first_b);
+        }
         multiply(sum, fragment_a[1], fragment_b[1]);
     }
-    multiply(sum, fragment_a[1], fragment_b[1]);
     write_results<VECTOR_C>(c, n, tile, sum);
 }
