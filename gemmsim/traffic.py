@@ -142,6 +142,8 @@ class Traffic:
             "shared_store_wavefronts": self.shared_store.wavefronts,
             "global_load_requests": self.global_load.requests,
             "global_load_sectors": self.global_load.sectors,
+            "global_store_requests": self.global_store.requests,
+            "global_store_sectors": self.global_store.sectors,
         }
 
     @property
