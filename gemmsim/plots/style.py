@@ -1,0 +1,136 @@
+"""How pictures look: themes, kernels' colors and markers, points that leave the axes, legends, bytes.
+
+Nothing here touches pyplot or other global state.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from gemmsim.kernels import KERNELS
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+PNG_DOTS_PER_INCH = 160
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colors of a picture. `series` tell kernels and terms apart.
+
+    The series keep a contrast of 3 to 1 against the background (WCAG 2.2, 1.4.11) and stay apart for
+    readers with protanopia and deuteranopia; markers and positions say the same without color.
+    """
+
+    background: str
+    ink: str
+    faint: str
+    series: tuple[str, ...]
+
+
+LIGHT = Theme("#ffffff", "#1a1d21", "#d5d8dc", ("#909090", "#c07e04", "#0380f5", "#036538", "#8c236f", "#3f03b4"))
+DARK = Theme("#14171c", "#e8eaed", "#3a4048", ("#9f9ba3", "#faae30", "#54affd", "#0efb97", "#d0205a", "#7f4df0"))
+
+
+def figure(width_in: float = 7.2, height_in: float = 4.8, theme: Theme = LIGHT) -> Figure:
+    """An empty figure, bound to no display."""
+    return Figure(figsize=(width_in, height_in), facecolor=theme.background, layout="constrained")
+
+
+def render(drawn: Figure, form: str) -> bytes:
+    """The figure as "svg" or "png": the same bytes for the same figure, without date or versions."""
+    blank = {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}[form]
+    target = io.BytesIO()
+    with rc_context({"svg.hashsalt": "gemmsim", "svg.fonttype": "path"}):
+        drawn.savefig(target, format=form, dpi=PNG_DOTS_PER_INCH, metadata=dict.fromkeys(blank))
+    return target.getvalue()
+
+
+def plain_ticks(value: float, _: Any) -> str:
+    """Labels without powers of ten, as far as numbers stay short."""
+    return f"{value:g}"
+
+
+def _two_and_five(value: float, _: Any) -> str:
+    """Labels between powers of ten."""
+    return f"{value:g}" if f"{value:e}"[0] in "25" else ""
+
+
+def styles(names: Iterable[str], theme: Theme) -> dict[str, tuple[str, str]]:
+    """(color, marker) of each name: a kernel keeps its own in every picture, in the order of the family."""
+    present = set(names)
+    every = [*KERNELS, *sorted(present - set(KERNELS))]
+    return {
+        name: (theme.series[index % len(theme.series)], MARKERS[index % len(MARKERS)])
+        for index, name in enumerate(every)
+        if name in present
+    }
+
+
+def points_at(
+    ax: Axes,
+    places: Sequence[tuple[float, float]],
+    theme: Theme,
+    *,
+    color: str,
+    marker: str,
+    label: str,
+    where: str,
+    filled: bool = True,
+) -> None:
+    """Markers where they belong; those outside the axes at the border, with an arrow and their numbers
+    as `where` writes them.
+    """
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    face = color if filled else "none"
+    x, y = np.array(places, float).T
+    outside = ~((left <= x) & (x <= right) & (bottom <= y) & (y <= top))
+    style: dict[str, Any] = {"ls": "", "marker": marker, "ms": 7, "mec": color, "mfc": face, "mew": 1.5, "zorder": 5}
+    ax.plot(x[~outside], y[~outside], label=label, **style)
+    for true_x, true_y in zip(x[outside], y[outside], strict=True):
+        at = (np.clip(true_x, left, right), np.clip(true_y, bottom, top))
+        # The text goes inward from the border, and the arrow outward to the point.
+        inward = ((true_x < left) - float(true_x > right), (true_y < bottom) - float(true_y > top))
+        on_left = ax.transAxes.inverted().transform(ax.transData.transform(at))[0] < 0.5
+        ax.plot(*at, clip_on=False, gid="outside", **style)
+        ax.annotate(
+            where.format(true_x, true_y), at, xytext=(34 * inward[0], 34 * inward[1]), textcoords="offset points",
+            fontsize=7.5, color=theme.ink, va="center", ha="left" if on_left else "right", zorder=4,
+            bbox={"facecolor": theme.background, "edgecolor": "none", "pad": 1},
+            arrowprops={"arrowstyle": "->", "color": color, "shrinkB": 6, "relpos": (0 if on_left else 1, 0.5)},
+        )  # fmt: skip
+
+
+def finish(ax: Axes, theme: Theme, title: str, grid: str = "both") -> None:
+    """Colors, grid and title, the same in every picture."""
+    ax.set_facecolor(theme.background)
+    ax.set_title(title, color=theme.ink, fontsize=10.5)
+    ax.set_axisbelow(True)
+    ax.grid(True, which="major", axis=grid, color=theme.faint, lw=0.6)  # type: ignore[arg-type]
+    ax.tick_params(which="both", colors=theme.ink, labelsize=9)
+    ax.tick_params(which="minor", pad=5)  # minor ticks are shorter; the labels of both stand in one line
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.label.set_color(theme.ink)
+        if axis.get_scale() == "log":
+            low, high = axis.get_view_interval()
+            short = high < 100 * low  # an axis on which powers of ten alone would say too little
+            axis.set_minor_locator(LogLocator(subs=tuple(range(2, 10))) if short else NullLocator())
+            axis.set_minor_formatter(FuncFormatter(_two_and_five) if short else NullFormatter())
+    for spine in ax.spines.values():
+        spine.set_color(theme.faint)
+
+
+def legend_below(ax: Axes, theme: Theme, columns: int) -> Axes:
+    """Every series, below the picture where it hides nothing."""
+    ax.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=columns, fontsize=8, frameon=False, labelcolor=theme.ink
+    )
+    return ax

@@ -1,0 +1,110 @@
+"""What the records of one device say: the points that answer, and the ladder at one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from gemmsim.compare import ComparedPoint, Comparison, compare
+from gemmsim.device import Device
+from gemmsim.errors import InputError
+from gemmsim.kernels import Kernel
+from gemmsim.ladder import ladder
+from gemmsim.predict import Prediction, predict
+from gemmsim.problem import Problem
+from gemmsim.records import Record, latest
+from gemmsim.tiling import Tiling
+from gemmsim.traffic import Traffic, traffic
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One kernel of the ladder: its fastest measured tiling, or its default one where none was measured."""
+
+    kernel: Kernel
+    tiling: Tiling
+    traffic: Traffic
+    prediction: Prediction
+    measured: ComparedPoint | None
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """The records of one device. `comparison` is None where no point has a time."""
+
+    device: Device
+    comparison: Comparison | None
+    failed: tuple[Record, ...]
+    problem: Problem
+    rungs: tuple[Rung, ...]
+
+    @property
+    def fastest(self) -> list[ComparedPoint]:
+        """The fastest measured point of each size, the smallest size first."""
+        return fastest(self.comparison.points) if self.comparison else []
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """(equal, all) counts of the model that hardware counted too."""
+        agreements = self.comparison.counters.values() if self.comparison else ()
+        return sum(each.equal for each in agreements), sum(each.total for each in agreements)
+
+
+def chapter(records: Iterable[Record], device: Device) -> Chapter:
+    """What there is to say of the records of a device; of a point measured twice the later one counts.
+
+    Raises InputError when none of them is of this device.
+    """
+    own = [record for record in latest(records) if record.device == device.name]
+    if not own:
+        raise InputError(f"no record of {device.name} among the records")
+    comparison = compare(own, device) if any(record.ok for record in own) else None
+    failed = tuple(record for record in own if not record.ok)
+    points = comparison.points if comparison else ()
+    problem = _most_telling([point.point.problem for point in fastest(points, by_kernel=True)]) or max(
+        (record.point.problem for record in own), key=lambda problem: int(problem.flop)
+    )
+    return Chapter(device, comparison, failed, problem, tuple(_rungs(problem, points, device)))
+
+
+def fastest(points: Iterable[ComparedPoint], by_kernel: bool = False) -> list[ComparedPoint]:
+    """The fastest measured point of each problem, or of each problem and kernel, the smallest size first."""
+
+    def group(point: ComparedPoint) -> tuple[Any, ...]:
+        problem = point.point.problem
+        return int(problem.flop), str(problem), point.point.kernel if by_kernel else ""
+
+    grouped = groupby(sorted(points, key=group), key=group)
+    return [min(of_group, key=lambda point: point.measured_s) for _, of_group in grouped]
+
+
+def flop_per_s(point: ComparedPoint) -> float:
+    """Useful FLOP, 2mnk, a second, as measured."""
+    return float(point.point.problem.flop / point.measured_s)
+
+
+def peak_fraction(point: ComparedPoint) -> float:
+    """The measured rate over the FP32 peak of the device."""
+    return flop_per_s(point) / point.prediction.device.fp32_flop_per_s
+
+
+def _most_telling(problems: Sequence[Problem]) -> Problem | None:
+    """The problem that most kernels were measured at, the largest of several."""
+    return max(problems, key=lambda problem: (problems.count(problem), int(problem.flop)), default=None)
+
+
+def _rungs(problem: Problem, points: Iterable[ComparedPoint], device: Device) -> Iterator[Rung]:
+    measured = {p.point.kernel: p for p in fastest((p for p in points if p.point.problem == problem), by_kernel=True)}
+    for kernel, tiling in ladder():
+        point = measured.get(kernel.name)
+        try:
+            if point:
+                counted = traffic(problem, kernel, point.point.tiling)
+                yield Rung(kernel, point.point.tiling, counted, point.prediction, point)
+            else:
+                counted = traffic(problem, kernel, tiling)
+                yield Rung(kernel, tiling, counted, predict(problem, kernel, tiling, device), None)
+        except InputError:
+            continue  # a size or device that the kernel does not take has no rung

@@ -1,0 +1,206 @@
+"""The tables of a chapter: raw values for the CSV files, the same written out for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gemmsim.compare import ComparedPoint, counter_differences
+from gemmsim.kernels import Kernel
+from gemmsim.kernels import kernel as kernel_named
+from gemmsim.records import Record
+from gemmsim.report.chapter import Chapter, Rung, flop_per_s, peak_fraction
+from gemmsim.tiling import Tiling
+from gemmsim.units import count, duration, percent, si
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name in the CSV file, its heading on the page, and how the page writes a value."""
+
+    name: str
+    heading: str
+    show: Callable[[Any], str] = str
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it reads from the left."""
+        return self.show is str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of raw values; `shown_rows` are those for the page, all of them unless given."""
+
+    name: str
+    title: str
+    note: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    shown_rows: tuple[tuple[Any, ...], ...] | None = None
+
+    @property
+    def shown(self) -> list[list[tuple[Column, str]]]:
+        """The cells of the page, with their columns."""
+        rows = self.rows if self.shown_rows is None else self.shown_rows
+        return [[(column, column.show(value)) for column, value in zip(self.columns, row, strict=True)] for row in rows]
+
+
+def tiling_text(kernel: Kernel, tiling: Tiling) -> str:
+    """The tiling as far as the kernel has it, so that no two of its tilings read the same."""
+    sizes = ("block_m", "block_n", "block_k")
+    text = "x".join(str(getattr(tiling, name)) for name in sizes if name in kernel.fields)
+    if kernel.thread_tiled:
+        text += f"/{tiling.thread_m}x{tiling.thread_n}"
+    return text + "".join(
+        f" {name}={getattr(tiling, name)}" for name, default in kernel.options if getattr(tiling, name) != default
+    )
+
+
+_SIZE = (Column("m", "m", count), Column("n", "n", count), Column("k", "k", count))
+_POINT = (*_SIZE, Column("kernel", "Kernel"), Column("tiling", "Tiling"))
+_TIMES = (
+    Column("predicted_s", "Predicted", duration),
+    Column("measured_s", "Measured", duration),
+    Column("error", "Error", lambda value: percent(value, signed=True)),
+    Column("bound_by", "Bound by"),
+    Column("measured_flop_per_s", "Rate", lambda value: si(value, "FLOP/s")),
+    Column("peak_fraction", "Of FP32 peak", percent),
+)
+
+
+def _point(record: Record) -> tuple[Any, ...]:
+    point = record.point
+    text = tiling_text(kernel_named(point.kernel), point.tiling)
+    return point.problem.m, point.problem.n, point.problem.k, point.kernel, text
+
+
+def _compared(point: ComparedPoint) -> tuple[Any, ...]:
+    return (
+        *_point(point.record), point.predicted_s, point.measured_s, point.error, str(point.prediction.bound_by),
+        flop_per_s(point), peak_fraction(point),
+    )  # fmt: skip
+
+
+def tau(value: float) -> str:
+    """Kendall's tau, and a dash where fewer than two different times leave none."""
+    return "-" if value != value else f"{value:.3f}"
+
+
+def tables(of: Chapter) -> list[Table]:
+    """The tables that have rows, the answer first."""
+    every = (table(of) for table in (best, ladder, kernels, counters, counts, points, failures))
+    return [table for table in every if table.rows]
+
+
+def best(of: Chapter) -> Table:
+    """The fastest measured configuration of each size."""
+    return Table(
+        "best",
+        "Best configuration of each size",
+        "The fastest of those measured, and what the model says of it.",
+        _POINT + _TIMES,
+        tuple(map(_compared, of.fastest)),
+    )
+
+
+def ladder(of: Chapter) -> Table:
+    """What the pictures of the ladder show."""
+
+    def row(rung: Rung) -> tuple[Any, ...]:
+        reads, prediction = rung.traffic.reads, rung.prediction
+        measured_s = rung.measured.measured_s if rung.measured else None
+        return (
+            rung.kernel.name, tiling_text(rung.kernel, rung.tiling), reads.global_memory, reads.shared_memory,
+            reads.register, float(prediction.time_s), measured_s, str(prediction.bound_by),
+        )  # fmt: skip
+
+    return Table(
+        "ladder",
+        f"The ladder at {of.problem}",
+        "Each kernel in its fastest measured tiling, in its default one where none was measured; reads are elements.",
+        (
+            Column("kernel", "Kernel"), Column("tiling", "Tiling"), Column("global_reads", "Global reads", count),
+            Column("shared_reads", "Shared reads", count), Column("register_reads", "Register reads", count),
+            Column("predicted_s", "Predicted", duration),
+            Column("measured_s", "Measured", lambda value: "-" if value is None else duration(value)),
+            Column("bound_by", "Bound by"),
+        ),
+        tuple(map(row, of.rungs)),
+    )  # fmt: skip
+
+
+def kernels(of: Chapter) -> Table:
+    """Errors of each kernel, and of all."""
+    parts = {**of.comparison.by_kernel(), "all": of.comparison} if of.comparison else {}
+    return Table(
+        "kernels",
+        "Error of the predicted time, by kernel",
+        "Error is predicted over measured, minus 1: below zero where the prediction is too fast.",
+        (
+            Column("kernel", "Kernel"), Column("points", "Points", count), Column("mape", "Mean abs. error", percent),
+            Column("max_error", "Largest abs. error", percent), Column("kendall_tau", "Kendall tau", tau),
+        ),
+        tuple((name, len(part.points), part.mape, part.max_error, part.kendall_tau) for name, part in parts.items()),
+    )  # fmt: skip
+
+
+def counters(of: Chapter) -> Table:
+    """How often each count equals the hardware's."""
+    agreements = of.comparison.counters.items() if of.comparison else ()
+    return Table(
+        "counters",
+        "Counts of the model against hardware counters",
+        "Whole numbers of the whole launch; equal means equal to the last digit.",
+        (
+            Column("counter", "Counter"), Column("equal", "Equal", count), Column("total", "Points", count),
+            Column("worst_relative", "Worst off by", lambda value: f"{100 * value:.3g} %"),
+        ),
+        tuple((name, each.equal, each.total, each.worst_relative) for name, each in agreements),
+    )  # fmt: skip
+
+
+def counts(of: Chapter) -> Table:
+    """Every count beside the hardware's; the page shows those that differ."""
+    measured = of.comparison.points if of.comparison else ()
+    rows = tuple(
+        (*_point(point.record), name, model, hardware, model - hardware)
+        for point in measured
+        for name, (model, hardware) in counter_differences(point.record).items()
+    )
+    differing = tuple(row for row in rows if row[-1])
+    return Table(
+        "counts",
+        "Counts that differ",
+        f"{len(differing)} of {len(rows)} counts differ; the CSV file has all.",
+        (
+            *_POINT, Column("counter", "Counter"), Column("model", "Model", count),
+            Column("hardware", "Hardware", count), Column("difference", "Difference", lambda value: f"{value:+,}"),
+        ),
+        rows,
+        differing,
+    )  # fmt: skip
+
+
+def points(of: Chapter) -> Table:
+    """Every measured point."""
+    measured = of.comparison.points if of.comparison else ()
+    return Table(
+        "points",
+        "All points",
+        "Measured time is the median of the samples.",
+        _POINT + _TIMES,
+        tuple(map(_compared, measured)),
+    )
+
+
+def failures(of: Chapter) -> Table:
+    """Every point without a time, and why."""
+    return Table(
+        "failed",
+        "Points without a time",
+        "They take no part in the errors.",
+        (*_POINT, Column("reason", "Reason")),
+        tuple((*_point(record), record.failure) for record in of.failed),
+    )

@@ -1,0 +1,403 @@
+"""The report: one page that stands alone, files that say the same, and every kind of unusable input."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os
+import re
+import sys
+import xml.etree.ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import synthetic
+
+from gemmsim import plots
+from gemmsim.compare import compare, counter_differences
+from gemmsim.device import device
+from gemmsim.errors import InputError
+from gemmsim.kernels import KERNELS
+from gemmsim.ladder import default_tiling
+from gemmsim.problem import Problem
+from gemmsim.records import Point, Record
+from gemmsim.report import write_report
+from gemmsim.report.chapter import chapter, fastest
+from gemmsim.report.pictures import PICTURES, intensity
+from gemmsim.report.tables import tables, tiling_text
+from gemmsim.traffic import traffic
+from gemmsim.units import duration, percent
+
+H200, T4 = device("h200"), device("t4")
+LARGEST_PAGE_BYTES = 5_000_000
+ALONE = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source"}
+POINT = Point(Problem(256, 256, 256), "naive", default_tiling(KERNELS["naive"]))
+
+
+class Page(HTMLParser):
+    """Elements, text, and whether every element that opens closes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in ALONE:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.text += data
+
+    def all(self, name: str) -> list[dict[str, str]]:
+        return [attributes for tag, attributes in self.elements if tag == name]
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory) -> tuple[list[Record], list[Path]]:
+    folder = tmp_path_factory.mktemp("campaign")
+    records = synthetic.campaign()
+    return records, write_report(synthetic.write(folder / "records.jsonl", records), folder / "out" / "report")
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures of a few bytes, for tests of everything else."""
+    monkeypatch.setattr(plots, "render", lambda drawn, form: f"<{form}/>".encode())
+
+
+def report(folder: Path, records: list[Record], **options) -> tuple[Page, list[Path]]:
+    files = write_report(synthetic.write(folder / "records.jsonl", records), folder / "out", **options)
+    return Page(files[0].read_text(encoding="utf-8")), files
+
+
+def test_files_are_page_pictures_and_tables(campaign):
+    _, files = campaign
+    assert files[0].name == "index.html"
+    assert {path.name for path in files} == {path.name for path in files[0].parent.iterdir()}
+    stems = {path.stem for path in files if path.suffix in (".svg", ".png")}
+    assert stems == {f"h200-{picture.name}" for picture in PICTURES}
+    assert {path.stem for path in files if path.suffix == ".csv"} == {
+        f"h200-{name}" for name in ("best", "ladder", "kernels", "counters", "counts", "points", "failed")
+    }
+    for path in files:
+        content = path.read_bytes()
+        if path.suffix == ".svg":
+            assert xml.etree.ElementTree.fromstring(content).tag.endswith("svg")
+        if path.suffix == ".png":
+            assert content.startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_page_stands_alone(campaign):
+    _, files = campaign
+    text = files[0].read_text(encoding="utf-8")
+    assert len(text.encode()) <= LARGEST_PAGE_BYTES
+    parsed = Page(text)
+    assert not parsed.open
+    assert not {tag for tag, _ in parsed.elements} & {"script", "link", "iframe", "object", "embed"}
+    for tag, attributes in parsed.elements:
+        for name in ("src", "srcset", "href", "data", "poster", "action"):
+            target = attributes.get(name, "")
+            assert not re.match(r"(https?:)?//", target), (tag, target)
+            if name in ("src", "srcset") and target:
+                assert target.startswith("data:image/svg+xml;base64,")
+    assert not re.search(r"https?://|@import|url\(", text)
+    ids = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for link in parsed.all("a"):
+        target = link["href"]
+        assert target[1:] in ids if target.startswith("#") else (files[0].parent / target).is_file()
+
+
+def test_every_picture_says_in_words_what_it_shows(campaign):
+    _, files = campaign
+    parsed = Page(files[0].read_text(encoding="utf-8"))
+    images = parsed.all("img")
+    assert len(images) == len(PICTURES)
+    for image in images:
+        assert len(image["alt"]) > 60
+        assert re.search(r"\d", image["alt"])
+        embedded = base64.b64decode(image["src"].partition(",")[2])
+        assert embedded in [path.read_bytes() for path in files if path.suffix == ".svg"]
+    dark = [source["srcset"] for source in parsed.all("source")]
+    assert len(set(dark) - {image["src"] for image in images}) == len(PICTURES)
+    for picture in PICTURES:
+        assert len(re.findall(r"\.(?: |$)", picture.reading)) == 2, "two sentences on how to read it"
+
+
+def test_the_answer_comes_first(campaign):
+    records, files = campaign
+    text = " ".join(Page(files[0].read_text(encoding="utf-8")).text.split())
+    found = compare(records, H200)
+    largest = max(found.points, key=lambda point: point.point.problem.flop).point.problem
+    best = min((p for p in found.points if p.point.problem == largest), key=lambda point: point.measured_s)
+    equal = sum(each.equal for each in found.counters.values())
+    total = sum(each.total for each in found.counters.values())
+    assert total - equal == 1
+    head = text[: text.index("Pictures")]
+    for said in (
+        f"Fastest at {largest}: {best.point.kernel}",
+        f"Predicted {duration(best.predicted_s)}, measured {duration(best.measured_s)}",
+        f"{percent(largest.flop / best.measured_s / H200.fp32_flop_per_s)} of the FP32 peak",
+        f"says that {best.prediction.bound_by} binds",
+        f"Mean absolute error {percent(found.mape)}",
+        f"Kendall tau {found.kendall_tau:.3f}",
+        f"Counts equal to hardware {equal} of {total}",
+        "Points without a time 2",
+    ):
+        assert said in head
+    for size in {point.point.problem for point in found.points}:
+        assert f"{size.m:,} {size.n:,} {size.k:,}" in head
+
+
+def test_csv_numbers_are_those_of_compare(campaign):
+    records, files = campaign
+    found = compare(records, H200)
+    frames = {path.stem.removeprefix("h200-"): pd.read_csv(path) for path in files if path.suffix == ".csv"}
+
+    points = frames["points"]
+    assert len(points) == len(found.points)
+    for name in ("predicted_s", "measured_s", "error"):
+        assert points[name].tolist() == [getattr(point, name) for point in found.points]
+    assert points["bound_by"].tolist() == [point.prediction.bound_by for point in found.points]
+    assert points[["m", "n", "k"]].values.tolist() == [
+        [p.point.problem.m, p.point.problem.n, p.point.problem.k] for p in found.points
+    ]
+    rates = [point.point.problem.flop / point.measured_s for point in found.points]
+    assert points["measured_flop_per_s"].tolist() == rates
+    assert points["peak_fraction"].tolist() == [rate / H200.fp32_flop_per_s for rate in rates]
+
+    parts = {**found.by_kernel(), "all": found}
+    assert frames["kernels"]["kernel"].tolist() == list(parts)
+    for name in ("mape", "max_error", "kendall_tau"):
+        assert frames["kernels"][name].tolist() == [getattr(part, name) for part in parts.values()]
+
+    assert frames["counters"].values.tolist() == [
+        [name, each.equal, each.total, each.worst_relative] for name, each in found.counters.items()
+    ]
+    pairs = [pair for point in found.points for pair in counter_differences(point.record).values()]
+    assert frames["counts"][["model", "hardware"]].values.tolist() == [list(pair) for pair in pairs]
+    assert frames["counts"]["difference"].tolist() == [model - hardware for model, hardware in pairs]
+
+    best = frames["best"].groupby(["m", "n", "k"])["measured_s"].first()
+    assert best.to_dict() == points.groupby(["m", "n", "k"])["measured_s"].min().to_dict()
+    assert frames["failed"]["reason"].tolist() == [record.failure for record in found.failed]
+
+
+def test_ladder_table_has_the_numbers_of_the_pictures(campaign):
+    records, files = campaign
+    frame = pd.read_csv(files[0].parent / "h200-ladder.csv").set_index("kernel")
+    assert frame.index.tolist() == list(KERNELS)
+    assert set(frame["register_reads"]) == {2 * 4096**3}
+    assert frame["global_reads"]["shared"] == 2 * 4096**3 // 32
+    assert frame["shared_reads"]["naive"] == 0
+    for name in KERNELS:
+        of_kernel = [r for r in records if r.ok and r.point.kernel == name and r.point.problem.m == 4096]
+        assert frame["measured_s"][name] == min(record.median_s for record in of_kernel)
+
+
+def test_only_differing_counts_stand_on_the_page(campaign):
+    records, _ = campaign
+    (table,) = (table for table in tables(chapter(records, H200)) if table.name == "counts")
+    assert table.shown_rows is not None
+    assert [row[-1] for row in table.shown_rows] == [-12]
+    assert len(table.shown) == 1
+    assert len(table.rows) > 100
+    assert table.note.startswith(f"1 of {len(table.rows)} counts differ")
+
+
+def test_text_of_records_is_escaped(campaign):
+    _, files = campaign
+    text = files[0].read_text(encoding="utf-8")
+    assert "launch &lt;refused&gt; &amp; lost" in text
+    assert "<refused>" not in text
+
+
+def test_the_same_records_give_the_same_bytes(tmp_path, undrawn):
+    records = [synthetic.timed(POINT, H200, 1.2)]
+    (_, first), (_, second) = (report(tmp_path, records) for _ in range(2))
+    kept = {path.name: path.read_bytes() for path in first}
+    assert {path.name: path.read_bytes() for path in second} == kept
+
+
+def test_one_line_is_enough(tmp_path, undrawn):
+    parsed, files = report(tmp_path, [synthetic.timed(POINT, H200, 1.25)])
+    assert "Mean absolute error 20.0 % Largest absolute error 20.0 % Kendall tau - " in " ".join(parsed.text.split())
+    assert "nan" not in parsed.text.lower()
+    assert re.search(r"\b0 of \d+ counts differ", parsed.text)
+    assert len(parsed.all("img")) == len(PICTURES)
+    frame = pd.read_csv(files[0].parent / "h200-ladder.csv").set_index("kernel")
+    assert frame["measured_s"].notna().to_dict() == {name: name == "naive" for name in KERNELS}
+
+
+def test_only_failures_still_make_a_page(tmp_path):
+    failures = [synthetic.failed(POINT, H200, "no GPU answered"), synthetic.failed(_larger(), H200, "out of memory")]
+    parsed, files = report(tmp_path, failures)
+    assert "None of the 2 points has a time" in parsed.text
+    assert "no GPU answered" in parsed.text
+    assert f"predicts at {_larger().problem}" in " ".join(parsed.text.split())
+    assert [image["alt"].partition(" ")[0] for image in parsed.all("img")] == ["Rooflines", "Times", "Reads,"]
+    assert "h200-points.csv" not in {path.name for path in files}
+    assert not re.search(r"measured \d", "".join(image["alt"] for image in parsed.all("img")))
+
+
+def _larger() -> Point:
+    return Point(Problem(512, 512, 512), "naive", default_tiling(KERNELS["naive"]))
+
+
+def test_a_size_that_most_kernels_refuse_leaves_them_out(tmp_path, undrawn):
+    size = 1_664_510  # 2mnk just fits 63 bits, padded to whole tiles it does not
+    point = Point(Problem(size, size, size), "naive", default_tiling(KERNELS["naive"]))
+    assert len(chapter([synthetic.failed(point, H200, "out of memory")], H200).rungs) < len(KERNELS)
+    parsed, _ = report(tmp_path, [synthetic.failed(point, H200, "out of memory")])
+    assert "1,664,510" in parsed.text
+
+
+def test_two_devices_make_two_chapters(tmp_path, undrawn):
+    records = [synthetic.timed(POINT, H200, 1.2), synthetic.timed(POINT, T4, 1.3), synthetic.timed(_larger(), T4, 1.3)]
+    parsed, files = report(tmp_path, records)
+    assert [attributes["id"] for attributes in parsed.all("section")] == ["h200", "t4"]
+    for on, points in ((H200, 1), (T4, 2)):
+        frame = pd.read_csv(files[0].parent / f"{on.name}-points.csv")
+        assert frame["predicted_s"].tolist() == [p.predicted_s for p in compare(records, on).points]
+        assert len(frame) == points
+
+
+def test_a_device_given_leaves_the_others_out(tmp_path, undrawn):
+    records = [synthetic.timed(POINT, H200, 1.2), synthetic.timed(POINT, T4, 1.3)]
+    parsed, files = report(tmp_path, records, device=T4)
+    assert [attributes["id"] for attributes in parsed.all("section")] == ["t4"]
+    assert not [path for path in files if "h200" in path.name]
+    with pytest.raises(InputError, match="no record of l4; it has: h200, t4"):
+        report(tmp_path, records, device=device("l4"))
+
+
+def test_a_device_of_ones_own_needs_its_description(tmp_path, undrawn):
+    mine = dataclasses.replace(H200, name="../My GPU")
+    records = [synthetic.timed(POINT, mine, 1.2)]
+    with pytest.raises(InputError, match=r"device '\.\./My GPU' is not known"):
+        report(tmp_path, records)
+    parsed, files = report(tmp_path, [*records, synthetic.timed(POINT, H200, 1.2)])
+    assert "is not known" in parsed.text  # and the known one has its chapter
+    assert "h200-points.csv" in {path.name for path in files}
+    _, files = report(tmp_path, records, device=mine)
+    assert {path.parent for path in files} == {tmp_path / "out"}
+    assert "my-gpu-points.csv" in {path.name for path in files}
+
+
+def test_damaged_lines_are_named_without_the_path(tmp_path, undrawn):
+    source = synthetic.write(tmp_path / "records.jsonl", [synthetic.timed(POINT, H200, 1.2)])
+    with open(source, "a", encoding="utf-8") as file:
+        file.write('{"point": ')
+    text = write_report(source, tmp_path / "out")[0].read_text(encoding="utf-8")
+    assert "records.jsonl, line 2" in text
+    assert str(tmp_path) not in text
+
+
+@pytest.mark.parametrize("content", [None, "", "not a record\n"])
+def test_no_records_is_one_line(tmp_path, content):
+    source = tmp_path / "records.jsonl"
+    if content is not None:
+        source.write_text(content)
+    with pytest.raises(InputError, match=r"records\.jsonl") as caught:
+        write_report(source, tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def unwritable(folder: Path, kind: str) -> Path:
+    """A folder that cannot be made or written."""
+    if kind == "a file":
+        (folder / "taken").write_text("")
+        return folder / "taken"
+    if kind == "below a file":
+        (folder / "taken").write_text("")
+        return folder / "taken" / "out"
+    if kind == "no space for it":
+        if not sys.platform.startswith("linux"):
+            pytest.skip("needs /proc")
+        return Path("/proc/report")
+    if os.geteuid() == 0:
+        pytest.skip("root writes everywhere")
+    (folder / "closed").mkdir(mode=0o500)
+    return folder / "closed"
+
+
+@pytest.mark.parametrize("kind", ["a file", "below a file", "no space for it", "closed"])
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, undrawn, kind):
+    out = unwritable(tmp_path, kind)
+    source = synthetic.write(tmp_path / "records.jsonl", [synthetic.timed(POINT, H200, 1.2)])
+    with pytest.raises(InputError, match="cannot write the report into") as caught:
+        write_report(source, out)
+    assert str(out) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", ["h200-terms.svg", "index.html"])
+def test_an_interrupted_run_leaves_whole_files_alone(tmp_path, undrawn, monkeypatch, failure, at):
+    _, files = report(tmp_path, [synthetic.timed(POINT, H200, 1.2)])
+    before = files[0].read_bytes()
+    write = Path.write_bytes
+
+    def interrupted(path: Path, content: bytes) -> int:
+        if at in path.name:
+            write(path, content[: len(content) // 2])
+            raise failure
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    with pytest.raises(KeyboardInterrupt if isinstance(failure, KeyboardInterrupt) else InputError):
+        report(tmp_path, [synthetic.timed(POINT, H200, 1.9)])
+    assert files[0].read_bytes() == before
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_the_later_of_two_measurements_counts():
+    first, second = (synthetic.timed(POINT, H200, times) for times in (1.2, 1.6))
+    assert chapter([first, second], H200).fastest[0].error == pytest.approx(1 / 1.6 - 1)
+    failure = synthetic.failed(POINT, H200, "out of memory")
+    assert chapter([failure, first], H200).failed == ()
+    assert chapter([first, failure], H200).comparison is None
+
+
+def test_the_fastest_is_the_one_measured_so(campaign):
+    records, _ = campaign
+    points = compare(records, H200).points
+    found = fastest(points)
+    assert [point.point.problem.flop for point in found] == sorted({point.point.problem.flop for point in points})
+    for point in found:
+        same = [other.measured_s for other in points if other.point.problem == point.point.problem]
+        assert point.measured_s == min(same)
+
+
+def test_tilings_that_differ_read_differently():
+    double = KERNELS["double_buffer"]
+    tile = {"block_m": 64, "block_n": 64, "block_k": 8, "thread_m": 4, "thread_n": 4}
+    variants = [{}, {"pad_a": 4}, {"pad_b": 4}, {"vector": 2}, {"pad_a": 8, "vector": 1}]
+    texts = {tiling_text(double, double.tiling(**tile, **variant)) for variant in variants}
+    assert len(texts) == len(variants)
+    assert "64x64x8/4x4 pad_a=4" in texts
+    assert tiling_text(KERNELS["naive"], default_tiling(KERNELS["naive"])) == "8x32"
+
+
+def test_intensity_by_hand():
+    # 4096^3 in 128x128x8 tiles, 8x8 a thread, A transposed and padded, 128-bit accesses
+    kernel = KERNELS["vectorized"]
+    counted = traffic(Problem(4096, 4096, 4096), kernel, default_tiling(kernel))
+    found = intensity(counted)
+    assert found["dram"] == pytest.approx(2 * 4096 / 12)  # 2 n^3 over 3 n^2 elements of 4 bytes
+    # tiles once a block; C twice: a lane writes its run of 8 in two halves, each half of a sector
+    assert found["l2"] == pytest.approx(2 * 4096**3 / (4 * (2 * 4096**3 / 128 + 2 * 4096**2)))
+    assert "shared_memory" not in intensity(traffic(POINT.problem, KERNELS["naive"], POINT.tiling))
