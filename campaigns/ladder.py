@@ -12,7 +12,7 @@ SQUARES = (256, 512, 1024, 2048, 4096)
 RAGGED = ((1001, 1903, 2107), (1004, 1900, 2100), (3000, 70, 513), (33, 2050, 1), (129, 130, 5))
 """None a multiple of any tile; the second keeps leading dimensions at multiples of 4, the others do not."""
 
-BLOCKS = {
+BLOCKS: dict[str, tuple[dict[str, int], ...]] = {
     "naive": ({"block_m": 8, "block_n": 32}, {"block_m": 16, "block_n": 16}, {"block_m": 32, "block_n": 8}),
     "shared": (
         {"block_m": 32, "block_n": 32, "block_k": 32},
@@ -21,7 +21,7 @@ BLOCKS = {
         {"block_m": 16, "block_n": 32, "block_k": 32, "pad_a": 1},
     ),
 }
-THREAD_TILES = (
+THREAD_TILES: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("64x64x8", "4x4", {}),
     ("128x128x8", "8x8", {}),
     ("128x128x8", "8x8", {"pad_a": 4}),

@@ -1,0 +1,284 @@
+"""Results as the JSON documents of the command line: plain data, SI units, the names that scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemmsim.compare import ComparedPoint, Comparison
+from gemmsim.device import Device
+from gemmsim.edges import Coverage, Edges
+from gemmsim.explain import AccessCost, Decomposition
+from gemmsim.kernels import Kernel
+from gemmsim.occupancy import UNLIMITED, Occupancy
+from gemmsim.options import Configuration
+from gemmsim.predict import Prediction
+from gemmsim.problem import Problem
+from gemmsim.records import Record
+from gemmsim.roofline import attainable
+from gemmsim.traffic import SharedCounts, Traffic, formulas
+
+Document = dict[str, Any]
+
+
+def to_json(document: Document) -> str:
+    """The document as text; numbers that JSON does not have become null."""
+    return json.dumps(plain(document), allow_nan=False, indent=2)
+
+
+def plain(value: Any) -> Any:
+    """The same with Python's own types alone, and None for NaN and infinities."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def launch(problem: Problem, kernel: Kernel, tiling: Any) -> Document:
+    """What is asked about: every document of one launch begins so."""
+    return {"problem": asdict(problem), "kernel": kernel.name, "tiling": kernel.tiling_dict(tiling)}
+
+
+def explanation(asked: Configuration, found: Decomposition, resident: Occupancy, warnings: Sequence[str]) -> Document:
+    """The document of `explain`."""
+    return launch(found.problem, found.kernel, found.tiling) | {
+        "defaults": asked.defaults,
+        "device": asked.device.name,
+        "blocks": found.blocks,
+        "block_grid": found.block_grid,
+        "thread_grid": found.thread_grid,
+        "threads_per_block": found.tiling.threads,
+        "warps_per_block": found.tiling.warps,
+        "outputs_per_block": found.outputs_per_block,
+        "outputs_per_thread": found.outputs_per_thread,
+        "k_iterations": found.k_iterations,
+        "inner_iterations": found.inner_iterations,
+        "ffma_per_inner_iteration": found.ffma_per_inner_iteration,
+        "tile_elements": found.tile_elements,
+        "stages": found.tiling.stages if found.kernel.staged else 0,
+        "elements_per_access": asdict(found.widths),
+        "shared_bytes": found.resources.shared_bytes,
+        "shared_bytes_per_stage": found.shared_bytes_per_stage,
+        "registers_per_thread": {
+            "value": found.resources.registers_per_thread,
+            "source": found.resources.source,
+        },
+        "occupancy": resident.occupancy,
+        "occupancy_details": occupancy_details(resident),
+        "accesses": [access(cost) for cost in found.accesses],
+        "edges": edges(found.edges),
+        "warnings": warnings,
+    }
+
+
+def access(cost: AccessCost) -> Document:
+    """One access to shared memory, counted for one block and large iteration."""
+    return asdict(cost) | {"excess": cost.excess}
+
+
+def edges(found: Edges) -> Document:
+    """Partial tiles, and what they would do to kernels with fewer guards."""
+    return {
+        "last_tile": found.left,
+        "padding_fraction": found.padding_fraction,
+        "vector_multiples": found.vector_multiples,
+        "unguarded": {
+            "multiples": found.multiples,
+            "padded_sizes": found.padded,
+            "right": found.whole,
+            "unsafe_blocks": found.overrun.unsafe_blocks,
+            "elements_past_b_per_block": found.overrun.elements_past_b,
+            "grid_rounded_down": coverage(found.grid_rounded_down),
+            "grid_swapped": coverage(found.grid_swapped),
+        },
+    }
+
+
+def coverage(found: Coverage) -> Document:
+    """Rows and columns as [first, last], or null where there are none."""
+    return {
+        "launches": found.launches,
+        **{
+            name: [rows[0], rows[-1]] if rows else None for name, rows in vars(found).items() if isinstance(rows, range)
+        },
+    }
+
+
+def occupancy_details(resident: Occupancy) -> Document:
+    """What fits on a multiprocessor; a limit is null where the block uses none of that."""
+    return {
+        "blocks_per_sm": resident.blocks_per_sm,
+        "warps_per_sm": resident.warps_per_sm,
+        "limits": {name: None if limit == UNLIMITED else limit for name, limit in resident.limits.items()},
+        "limiters": resident.limiters,
+        "launches": resident.launches,
+        "reason": resident.reason,
+    }
+
+
+def traffic(asked: Configuration, counted: Traffic) -> Document:
+    """The document of `traffic`."""
+    by_direction = {"shared_load": counted.shared_load, "shared_store": counted.shared_store}
+
+    def shared(name: str) -> Document:
+        return {direction: getattr(counts, name) for direction, counts in by_direction.items()}
+
+    return launch(asked.problem, asked.kernel, asked.tiling) | {
+        "defaults": asked.defaults,
+        "flop": asked.problem.flop,
+        "ffma": counted.ffma,
+        "reads": {
+            "global": counted.reads.global_memory,
+            "shared": counted.reads.shared_memory,
+            "register": counted.reads.register,
+        },
+        "bytes": counted.bytes,
+        "bounds": counted.bounds,
+        "requests": {
+            "global_load": counted.global_load.requests,
+            "global_store": counted.global_store.requests,
+            **shared("requests"),
+        },
+        "sectors": {"global_load": counted.global_load.sectors, "global_store": counted.global_store.sectors},
+        "wavefronts": shared("wavefronts"),
+        "ideal_wavefronts": shared("ideal_wavefronts"),
+        "excess": {direction: excess(counts) for direction, counts in by_direction.items()},
+        "formulas": formulas(asked.kernel),
+    }
+
+
+def excess(counts: SharedCounts) -> int:
+    """Wavefronts beyond the ideal: bank conflicts."""
+    return int(counts.wavefronts - counts.ideal_wavefronts)
+
+
+def floor_s(problem: Problem, device: Device) -> float:
+    """Seconds that no kernel can beat: the roofline where every matrix moves once."""
+    return float(problem.flop / attainable(problem.flop_per_byte, device.fp32_flop_per_s, device.dram_bytes_per_s))
+
+
+def prediction(asked: Configuration, found: Prediction, warnings: Sequence[str]) -> Document:
+    """The document of `predict`; times are null where the kernel does not launch."""
+    return launch(asked.problem, asked.kernel, asked.tiling) | {
+        "defaults": asked.defaults,
+        "device": found.device.name,
+        "launches": found.occupancy.launches,
+        "time_s": found.time_s,
+        "cycles": found.cycles,
+        "flop_per_s": found.flop_per_s,
+        "bound_by": found.bound_by if found.occupancy.launches else None,
+        "terms": found.terms,
+        "floor_s": floor_s(asked.problem, found.device),
+        "waves": found.waves,
+        "occupancy": found.occupancy.occupancy,
+        "occupancy_details": occupancy_details(found.occupancy),
+        "resources": {
+            "threads": found.resources.threads,
+            "shared_bytes": found.resources.shared_bytes,
+            "registers_per_thread": {
+                "value": found.resources.registers_per_thread,
+                "source": found.resources.source,
+            },
+        },
+        "calibrated": found.calibrated,
+        "warnings": warnings,
+    }
+
+
+def comparison(found: Comparison, warnings: Sequence[str] = ()) -> Document:
+    """The document of `compare` and `validate`."""
+    return {
+        "device": found.device.name,
+        "points": [compared(point) for point in found.points],
+        **summary(found),
+        "counters": {name: asdict(agreement) for name, agreement in found.counters.items()},
+        "by_kernel": {name: summary(part) for name, part in found.by_kernel().items()},
+        "failed": [record.to_dict() for record in found.failed],
+        "warnings": warnings,
+    }
+
+
+def compared(point: ComparedPoint) -> Document:
+    """One point: predicted and measured."""
+    problem, tiling = point.point.problem, point.point.tiling
+    return launch(problem, point.prediction.kernel, tiling) | {
+        "predicted_s": point.predicted_s,
+        "measured_s": point.measured_s,
+        "error": point.error,
+        "bound_by": point.prediction.bound_by,
+    }
+
+
+def summary(found: Comparison) -> Document:
+    """The errors of a set of points as a few numbers; null where there is no point."""
+    if not found.points:
+        return {"count": 0, "mape": None, "max_error": None, "mean_error": None, "kendall_tau": None}
+    return {
+        "count": len(found.points),
+        "mape": found.mape,
+        "max_error": found.max_error,
+        "mean_error": mean_error(found),
+        "kendall_tau": found.kendall_tau,
+    }
+
+
+def mean_error(found: Comparison) -> float:
+    """Mean signed error: negative where predictions are too fast on the whole."""
+    return float(found.errors.mean())
+
+
+def records(found: Sequence[Record]) -> Document:
+    """The document of `measure`."""
+    return {"records": [record.to_dict() for record in found]}
+
+
+def devices(found: Sequence[Device]) -> Document:
+    """The document of `devices`."""
+    return {"devices": [device(each) for each in found]}
+
+
+def device(found: Device) -> Document:
+    """One GPU: its numbers, and in `sources` where each is from."""
+    document = {"name": found.name, "title": found.title, "capability": found.capability.name}
+    return document | {
+        **{name: getattr(found, name) for name, _ in DEVICE_NUMBERS},
+        "sources": {name: source_of(found, name) for name in ("capability", *(name for name, _ in DEVICE_NUMBERS))},
+        "notes": dict(found.notes),
+    }
+
+
+DEVICE_NUMBERS = (
+    ("sms", ""),
+    ("clock_hz", "Hz"),
+    ("fp32_lanes_per_sm", ""),
+    ("schedulers_per_sm", ""),
+    ("fp32_flop_per_s", "FLOP/s"),
+    ("published_fp32_flop_per_s", "FLOP/s"),
+    ("dram_bytes_per_s", "B/s"),
+    ("dram_bytes", "B"),
+    ("l2_bytes_per_s", "B/s"),
+    ("l2_bytes", "B"),
+)
+"""The numbers of a device that the model reads, or that check them, and their units."""
+
+
+def source_of(found: Device, name: str) -> str:
+    """Where a number of the device is from; "not given" where a file of one's own does not say."""
+    computed = {
+        "fp32_lanes_per_sm": found.capability.source,
+        "schedulers_per_sm": found.capability.source,
+        "fp32_flop_per_s": "computed: 2 x sms x fp32_lanes_per_sm x clock_hz",
+        "l2_bytes_per_s": found.l2_bytes_per_s_source,
+    }
+    return computed.get(name) or found.sources.get(name, "not given")

@@ -1,0 +1,174 @@
+"""From the words of a command line to the nouns of the model, each refusal in one clear line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gemmsim.device import Device, device
+from gemmsim.errors import InputError
+from gemmsim.kernels import KERNELS, Kernel, kernel
+from gemmsim.ladder import DEFAULTS
+from gemmsim.problem import LARGEST_SIZE, Problem
+from gemmsim.tiling import LARGEST_PAD, LARGEST_TILE, Tiling, parse_extents
+
+MOST_REGISTERS = 255
+"""Registers that an instruction can name, on every GPU since compute capability 3.5."""
+
+
+def add_launch(parser: argparse.ArgumentParser) -> None:
+    """The options that describe one launch; none is required here, so that what is missing is said below."""
+    add = parser.add_argument
+    add("sizes", nargs="*", metavar="M [N K]", help="A is m x k, B is k x n; one number means a cube")
+    add("--kernel", metavar="K", help=f"one of {', '.join(KERNELS)}")
+    add("--tile", metavar="BMxBNxBK", help="tile of a block (naive: BMxBN); a usual one if left out")
+    add("--thread", metavar="RMxRN", help="results of a thread; 8x8 if left out")
+    add("--vector", metavar="V", help="elements of the widest access: 1, 2 or 4")
+    add("--pad-a", metavar="P", help="unused elements at the end of a row of the shared tile of A")
+    add("--pad-b", metavar="P", help="the same of B")
+    add("--stages", metavar="S", help="tiles held in shared memory at once")
+    add("--warp", metavar="WMxWN", help="results of a warp, for kernels that have it")
+    add("--split-k", metavar="S", help="parts of k that different blocks add up, for kernels that have it")
+    add("--swizzle", metavar="S", help="permutation of the shared tiles, for kernels that have it")
+    add("--dtype", default="fp32", metavar="T", help="element type (default: fp32)")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """The GPU that a model speaks of."""
+    parser.add_argument(
+        "--device",
+        default="h200",
+        metavar="NAME|FILE.toml",
+        help="GPU, as `gemmsim devices` lists them (default: h200)",
+    )
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """What a GPU is to run besides, and how."""
+    add = parser.add_argument
+    add("--points", metavar="FILE.jsonl", help="points to run instead of one, each a JSON object on a line")
+    add("--out", metavar="RECORDS.jsonl", help="append every record to this file as soon as it is there")
+    add("--resume", action="store_true", help="take from that file what is done already")
+    add("--counters", action="store_true", help="count with Nsight Compute as well")
+    add("--no-flush", action="store_true", help="leave in the L2 cache what the launch before left")
+    add("--device", metavar="NAME|FILE.toml", help="what the GPU here is, where its own name does not say")
+
+
+def add_registers(parser: argparse.ArgumentParser) -> None:
+    """Where the registers of a thread are from, if not from the estimate."""
+    add = parser.add_argument
+    add("--registers", metavar="R", help="registers a thread as a compiler gave them, instead of the estimate")
+    add("--compile", action="store_true", help="compile the kernel (needs nvcc, no GPU) and take its registers")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One launch as it was asked for. `defaults` are the options that were not given, as they were filled in."""
+
+    problem: Problem
+    kernel: Kernel
+    tiling: Tiling
+    device: Device
+    defaults: tuple[str, ...]
+
+
+def configuration(args: argparse.Namespace) -> Configuration:
+    """The launch that the options describe; where no device is asked for, the default one.
+
+    Raises InputError where one of them is unusable, the kernel does not take the tiling, or the device
+    that was asked for cannot hold its tiles.
+    """
+    problem = problem_of(args.sizes, args.dtype)
+    chosen = kernel_of(args.kernel)
+    on = device() if args.device is None else device(args.device)
+    tiling, defaults = tiling_of(chosen, args)
+    chosen.check(tiling, None if args.device is None else on)
+    chosen.launch(problem, tiling)
+    return Configuration(problem, chosen, tiling, on, defaults)
+
+
+def problem_of(sizes: Sequence[str], dtype: str) -> Problem:
+    """The problem of `M [N K]`; one number means a cube."""
+    if len(sizes) not in (1, 3):
+        raise InputError(f"sizes {' '.join(map(reprlib.repr, sizes))}: {len(sizes)} numbers; allowed: M, or M N K")
+    m, n, k = (whole(text, name) for text, name in zip([*sizes] * (3 // len(sizes)), "mnk", strict=True))
+    return Problem(m, n, k, dtype)
+
+
+def kernel_of(name: str | None) -> Kernel:
+    """The kernel of that name; InputError when none is given, or an unknown one."""
+    if name is None:
+        raise InputError(f"--kernel is missing; known: {', '.join(KERNELS)}")
+    return kernel(name)
+
+
+def tiling_of(of: Kernel, args: argparse.Namespace) -> tuple[Tiling, tuple[str, ...]]:
+    """(tiling, defaults that took part) from --tile, --thread and the options beyond."""
+    values: dict[str, int] = {}
+    if args.tile is not None:
+        text = args.tile.lower()
+        names = ("bm", "bn", "bk") if of.staged or text.count("x") == 2 else ("bm", "bn")
+        values |= _renamed(parse_extents(text, names, "--tile"), "b", "block_")
+    if args.thread is not None:
+        values |= _renamed(parse_extents(args.thread.lower(), ("rm", "rn"), "--thread"), "r", "thread_")
+    if args.warp is not None:
+        values |= _renamed(parse_extents(args.warp.lower(), ("wm", "wn"), "--warp"), "w", "warp_")
+    for name, least, most in (
+        ("stages", 1, LARGEST_TILE),
+        ("vector", 1, LARGEST_TILE),
+        ("pad_a", 0, LARGEST_PAD),
+        ("pad_b", 0, LARGEST_PAD),
+        ("split_k", 1, LARGEST_SIZE),
+        ("swizzle", 0, LARGEST_TILE),
+    ):
+        text = getattr(args, name)
+        if text is not None:
+            values[name] = whole(text, f"--{name.replace('_', '-')}", least, most)
+    filled = {
+        name: value
+        for name, value in DEFAULTS[of.name].items()
+        if name not in values and not (args.tile is not None and name.startswith("pad_"))  # padding suits its tile
+    }
+    return of.tiling(**filled, **values), _as_options(filled)
+
+
+def registers_of(args: argparse.Namespace) -> int | None:
+    """The registers a thread that --registers gives, if it does; InputError together with --compile."""
+    if args.registers is None:
+        return None
+    if args.compile:
+        raise InputError(f"--registers {args.registers} and --compile are two answers to one question; give one")
+    return whole(args.registers, "--registers", 1, MOST_REGISTERS)
+
+
+def whole(text: str, name: str, least: int = 1, most: int = LARGEST_SIZE) -> int:
+    """The whole number that `text` writes; InputError, with the nearest that is allowed, if it is none."""
+    allowed = f"allowed: whole numbers from {least} to {most}"
+    if re.fullmatch(r"[+-]?[0-9]{1,30}", text):
+        number = int(text)
+        if least <= number <= most:
+            return number
+        raise InputError(f"{name} {number} is out of range; {allowed}; nearest: {min(max(number, least), most)}")
+    try:
+        near = float(text)
+    except ValueError:
+        near = float("nan")
+    hint = "" if near != near else f"; nearest: {round(min(max(near, least), most))}"
+    raise InputError(f"{name} {reprlib.repr(text)} is not a whole number; {allowed}{hint}")
+
+
+def _renamed(extents: dict[str, int], old: str, new: str) -> dict[str, int]:
+    return {new + name.removeprefix(old): value for name, value in extents.items()}
+
+
+def _as_options(filled: dict[str, int]) -> tuple[str, ...]:
+    """The options that would have given these values, such as "--tile 128x128x8"."""
+    options = []
+    for option, prefix in (("--tile", "block_"), ("--thread", "thread_"), ("--pad-a", "pad_a"), ("--pad-b", "pad_b")):
+        extents = [str(value) for name, value in filled.items() if name.startswith(prefix)]
+        if extents:
+            options.append(f"{option} {'x'.join(extents)}")
+    return tuple(options)
