@@ -1,0 +1,73 @@
+"""What the README shows is what the program says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gemmsim.cli import main
+from gemmsim.compare import compare
+from gemmsim.device import device
+from gemmsim.records import read_records, shipped_records
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    records, warnings = read_records(shipped_records())
+    assert not warnings
+    return compare(records, device("h200"))
+
+
+def test_the_table_of_errors(comparison):
+    rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) % \| (0\.\d+) \|$", README, re.M)
+    measured = comparison.by_kernel()
+    assert [row[0] for row in rows] == list(measured)
+    for name, points, error, tau in rows:
+        of_kernel = measured[name]
+        assert (int(points), int(error), float(tau)) == (
+            len(of_kernel.points), round(100 * of_kernel.mape), round(of_kernel.kendall_tau, 2),
+        )  # fmt: skip
+
+
+def test_the_figures_in_the_text(comparison):
+    text = " ".join(README.split())
+    counters = comparison.counters.values()
+    assert {agreement.equal for agreement in counters} == {agreement.total for agreement in counters} == {250}
+    equal = sum(agreement.equal for agreement in counters)
+    assert f"the model at all 250 points: {equal:,} of {equal:,}" in text
+    tilings = {(point.point.kernel, point.point.tiling) for point in comparison.points}
+    assert f"250 points on one H200: five kernels in {len(tilings)} tilings" in text
+    assert max(comparison.errors) < 0, "every prediction is too fast"
+    large = [-p.error for p in comparison.points if min(p.point.problem.m, p.point.problem.n) >= 2048]
+    assert f"on average by {100 * comparison.mape:.0f} %" in text
+    assert f"it is {100 * min(large):.0f} to {100 * max(large):.0f} % off" in text
+    assert f"worst, {100 * comparison.max_error:.0f} %, are" in text
+    assert f"(Kendall tau {comparison.kendall_tau:.2f})" in text
+    textbook = [
+        point.measured_s
+        for point in comparison.points
+        if str(point.point) == "double_buffer 4096 x 4096 x 4096 fp32 128x128x8/8x8" and not point.point.tiling.pad_a
+    ]
+    assert f"An H200 takes {1e3 * textbook[0]:.2f} ms" in text
+
+
+def test_the_commands_print_what_is_shown(capsys):
+    shown = re.findall(r"^    \$ gemmsim (.*)\n\n((?:    .*\n)+)", README, re.M)
+    assert [command.split()[0] for command, _ in shown] == ["explain", "traffic", "predict"]
+    for command, excerpt in shown:
+        assert main(command.split()) == 0
+        printed = capsys.readouterr().out
+        for line in excerpt.splitlines():
+            assert line.strip() in printed
+
+
+def test_the_python_example():
+    code = re.search(r"```python\n(.*?)```", README, re.S)[1]
+    names: dict[str, object] = {}
+    exec(code, names)  # our own text
+    for expression, expected in re.findall(r"^(.*?)  # (.+)$", code, re.M):
+        assert repr(eval(expression, names)) == expected
