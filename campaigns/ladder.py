@@ -1,6 +1,6 @@
 """Print the points of the first campaign: every kernel, tilings from bad to good, sizes even and ragged.
 
-    python campaigns/ladder.py > campaigns/ladder.jsonl
+python campaigns/ladder.py > campaigns/ladder.jsonl
 """
 
 from __future__ import annotations

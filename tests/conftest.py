@@ -1,0 +1,33 @@
+"""What all tests share: how hypothesis runs, and which tests need a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import cache
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@cache
+def why_no_gpu() -> str:
+    """What this machine lacks to run a kernel; empty if nothing."""
+    if importlib.util.find_spec("pycuda") is None:
+        return "PyCUDA is not installed"
+    try:
+        import pycuda.driver
+
+        pycuda.driver.init()
+        return "" if pycuda.driver.Device.count() else "no GPU"
+    except Exception as error:  # without a driver, importing PyCUDA fails in ways of its own
+        return f"no GPU: {error}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and why_no_gpu():
+        pytest.skip(why_no_gpu())
