@@ -14,15 +14,15 @@ import numpy as np
 from gemmsim.compare import ComparedPoint, Comparison
 from gemmsim.device import Device
 from gemmsim.edges import Coverage, Edges
-from gemmsim.explain import AccessCost, Decomposition
+from gemmsim.explain import Decomposition
 from gemmsim.kernels import Kernel
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.options import Configuration
 from gemmsim.predict import Prediction
 from gemmsim.problem import Problem
 from gemmsim.records import Record
-from gemmsim.roofline import attainable
-from gemmsim.traffic import SharedCounts, Traffic, formulas
+from gemmsim.roofline import floor_s
+from gemmsim.traffic import AccessCost, Traffic, formulas
 
 Document = dict[str, Any]
 
@@ -153,19 +153,9 @@ def traffic(asked: Configuration, counted: Traffic) -> Document:
         "sectors": {"global_load": counted.global_load.sectors, "global_store": counted.global_store.sectors},
         "wavefronts": shared("wavefronts"),
         "ideal_wavefronts": shared("ideal_wavefronts"),
-        "excess": {direction: excess(counts) for direction, counts in by_direction.items()},
+        "excess": {direction: counts.excess for direction, counts in by_direction.items()},
         "formulas": formulas(asked.kernel),
     }
-
-
-def excess(counts: SharedCounts) -> int:
-    """Wavefronts beyond the ideal: bank conflicts."""
-    return int(counts.wavefronts - counts.ideal_wavefronts)
-
-
-def floor_s(problem: Problem, device: Device) -> float:
-    """Seconds that no kernel can beat: the roofline where every matrix moves once."""
-    return float(problem.flop / attainable(problem.flop_per_byte, device.fp32_flop_per_s, device.dram_bytes_per_s))
 
 
 def prediction(asked: Configuration, found: Prediction, warnings: Sequence[str]) -> Document:

@@ -44,6 +44,16 @@ class ComparedPoint:
         """Predicted over measured, minus 1: negative where the prediction is too fast."""
         return self.predicted_s / self.measured_s - 1
 
+    @property
+    def flop_per_s(self) -> float:
+        """Useful FLOP, 2mnk, a second, as measured."""
+        return float(self.point.problem.flop / self.measured_s)
+
+    @property
+    def peak_fraction(self) -> float:
+        """The measured rate over the FP32 peak of the device."""
+        return self.flop_per_s / self.prediction.device.fp32_flop_per_s
+
 
 @dataclass(frozen=True)
 class CounterAgreement:

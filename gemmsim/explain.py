@@ -4,29 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmsim.access import shared_accesses
 from gemmsim.edges import Edges, edges
 from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling
-from gemmsim.traffic import Grid, grid
-
-
-@dataclass(frozen=True)
-class AccessCost:
-    """One access to shared memory: what one block pays for it in one large iteration, in whole counts."""
-
-    name: str
-    op: str
-    width_bits: int
-    requests: int
-    wavefronts: int
-    ideal_wavefronts: int
-
-    @property
-    def excess(self) -> int:
-        """Wavefronts beyond the ideal: bank conflicts."""
-        return self.wavefronts - self.ideal_wavefronts
+from gemmsim.traffic import AccessCost, Grid, access_costs, grid
 
 
 @dataclass(frozen=True)
@@ -113,21 +95,3 @@ def explain(problem: Problem, kernel: Kernel, tiling: Tiling, registers_per_thre
         access_costs(kernel, tiling, widths, problem.element_bytes),
         edges(problem, kernel, tiling),
     )
-
-
-def access_costs(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int = 4) -> tuple[AccessCost, ...]:
-    """Every access of a block to shared memory, and its cost for one tile of k."""
-    costs = []
-    for access in shared_accesses(kernel, tiling, widths):
-        passes = access.passes(element_bytes)
-        costs.append(
-            AccessCost(
-                access.name,
-                access.direction,
-                8 * access.width * element_bytes,
-                access.repeats * int(access.active.any(axis=-1).sum()),
-                access.repeats * int(passes.wavefronts.sum()),
-                access.repeats * int(passes.ideal_wavefronts.sum()),
-            )
-        )
-    return tuple(costs)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gemmsim.device import Device
+from gemmsim.problem import Problem
 
 SHARED_BYTES_PER_CYCLE = 128
 """What the 32 banks of one multiprocessor deliver in a pass (CUDA Programming Guide)."""
@@ -24,6 +25,11 @@ def attainable(flop_per_byte: Any, peak_flop_per_s: float, bytes_per_s: float) -
 def ridge(peak_flop_per_s: float, bytes_per_s: float) -> float:
     """FLOP per byte at which the two ceilings meet: below it, bandwidth binds."""
     return peak_flop_per_s / bytes_per_s
+
+
+def floor_s(problem: Problem, device: Device) -> Any:
+    """Seconds that no kernel can beat: all FLOP at the FP32 peak, or every matrix moved once, the longer."""
+    return problem.flop / attainable(problem.flop_per_byte, device.fp32_flop_per_s, device.dram_bytes_per_s)
 
 
 def bandwidths(device: Device) -> dict[str, float]:

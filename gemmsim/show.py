@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gemmsim.answers import DEVICE_NUMBERS, excess, floor_s, mean_error, source_of
+from gemmsim.answers import DEVICE_NUMBERS, mean_error, source_of
 from gemmsim.compare import Comparison
 from gemmsim.console import facts, line, table
 from gemmsim.device import Device
@@ -15,6 +15,7 @@ from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.options import Configuration
 from gemmsim.predict import Prediction
 from gemmsim.records import Point, Record
+from gemmsim.roofline import floor_s
 from gemmsim.traffic import Traffic, formulas
 from gemmsim.units import count as count
 from gemmsim.units import duration as duration
@@ -171,7 +172,7 @@ def traffic(asked: Configuration, counted: Traffic) -> None:
             ),
             *(
                 (name, count(counts.requests), "", count(counts.wavefronts), count(counts.ideal_wavefronts),
-                 count(excess(counts)))
+                 count(counts.excess))
                 for name, counts in (("shared load", counted.shared_load), ("shared store", counted.shared_store))
             ),
         ),

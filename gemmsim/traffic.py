@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gemmsim.access import SECTOR_BYTES, count_global, global_accesses, shared_accesses
+from gemmsim.access import SECTOR_BYTES, Direction, count_global, global_accesses, shared_accesses
 from gemmsim.errors import require
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.problem import LARGEST_COUNT, Count, Problem, ceil_div
@@ -92,23 +92,61 @@ class SharedCounts:
     wavefronts: Count
     ideal_wavefronts: Count
 
+    @property
+    def excess(self) -> Count:
+        """Wavefronts beyond the ideal: bank conflicts."""
+        return self.wavefronts - self.ideal_wavefronts
+
+    def __add__(self, other: SharedCounts) -> SharedCounts:
+        return SharedCounts(
+            self.requests + other.requests,
+            self.wavefronts + other.wavefronts,
+            self.ideal_wavefronts + other.ideal_wavefronts,
+        )
+
     def __mul__(self, times: Count) -> SharedCounts:
         return SharedCounts(self.requests * times, self.wavefronts * times, self.ideal_wavefronts * times)
 
 
+@dataclass(frozen=True)
+class AccessCost(SharedCounts):
+    """One access to shared memory: what one block pays for it in one large iteration."""
+
+    name: str
+    op: Direction
+    width_bits: int
+
+
 @lru_cache(maxsize=65536)
+def access_costs(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int = 4) -> tuple[AccessCost, ...]:
+    """Every access of a block to shared memory and its cost for one tile of k, by simulating every lane."""
+    costs = []
+    for access in shared_accesses(kernel, tiling, widths):
+        passes, repeats = access.passes(element_bytes), access.repeats
+        costs.append(
+            AccessCost(
+                repeats * int(access.active.any(axis=-1).sum()),
+                repeats * int(passes.wavefronts.sum()),
+                repeats * int(passes.ideal_wavefronts.sum()),
+                access.name,
+                access.direction,
+                8 * access.width * element_bytes,
+            )
+        )
+    return tuple(costs)
+
+
 def shared_per_tile(
     kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int = 4
 ) -> tuple[SharedCounts, SharedCounts]:
-    """(loads, stores) of one block for one tile of k, by simulating every lane."""
-    totals = {"load": [0, 0, 0], "store": [0, 0, 0]}
-    for access in shared_accesses(kernel, tiling, widths):
-        cost = access.passes(element_bytes)
-        total = totals[access.direction]
-        total[0] += access.repeats * int(access.active.any(axis=-1).sum())
-        total[1] += access.repeats * int(cost.wavefronts.sum())
-        total[2] += access.repeats * int(cost.ideal_wavefronts.sum())
-    return SharedCounts(*totals["load"]), SharedCounts(*totals["store"])
+    """(loads, stores) of one block for one tile of k."""
+    loads = stores = SharedCounts(0, 0, 0)
+    for cost in access_costs(kernel, tiling, widths, element_bytes):
+        if cost.op == "load":
+            loads += cost
+        else:
+            stores += cost
+    return loads, stores
 
 
 @dataclass(frozen=True)

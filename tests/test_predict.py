@@ -13,7 +13,7 @@ from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
-from gemmsim.roofline import attainable, bandwidths, ridge
+from gemmsim.roofline import attainable, bandwidths, floor_s, ridge
 
 H200 = device("h200")
 SIZES = st.integers(1, 6000)
@@ -38,9 +38,9 @@ def test_the_terms_by_hand():
 def test_no_prediction_beats_the_roofline(name, m, n, k):
     problem = Problem(m, n, k)
     prediction = predict(problem, kernel(name), example(name), H200)
-    assert prediction.time_s >= max(
-        problem.flop / H200.fp32_flop_per_s, problem.compulsory_bytes / H200.dram_bytes_per_s
-    ) * (1 - 1e-12)
+    by_hand = max(problem.flop / H200.fp32_flop_per_s, problem.compulsory_bytes / H200.dram_bytes_per_s)
+    assert floor_s(problem, H200) == pytest.approx(by_hand)
+    assert prediction.time_s >= by_hand * (1 - 1e-12)
     assert prediction.time_s == max(prediction.terms.values()) == prediction.terms[prediction.bound_by]
     assert prediction.flop_per_s == pytest.approx(problem.flop / prediction.time_s)
     assert prediction.cycles == pytest.approx(prediction.time_s * H200.clock_hz)

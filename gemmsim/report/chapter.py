@@ -80,16 +80,6 @@ def fastest(points: Iterable[ComparedPoint], by_kernel: bool = False) -> list[Co
     return [min(of_group, key=lambda point: point.measured_s) for _, of_group in grouped]
 
 
-def flop_per_s(point: ComparedPoint) -> float:
-    """Useful FLOP, 2mnk, a second, as measured."""
-    return float(point.point.problem.flop / point.measured_s)
-
-
-def peak_fraction(point: ComparedPoint) -> float:
-    """The measured rate over the FP32 peak of the device."""
-    return flop_per_s(point) / point.prediction.device.fp32_flop_per_s
-
-
 def _most_telling(problems: Sequence[Problem]) -> Problem | None:
     """The problem that most kernels were measured at, the largest of several."""
     return max(problems, key=lambda problem: (problems.count(problem), int(problem.flop)), default=None)

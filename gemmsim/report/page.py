@@ -17,7 +17,7 @@ from gemmsim.device import Device, devices
 from gemmsim.device import device as device_named
 from gemmsim.errors import InputError
 from gemmsim.records import Record, read_records, shipped_records
-from gemmsim.report.chapter import Chapter, chapter, flop_per_s, peak_fraction
+from gemmsim.report.chapter import Chapter, chapter
 from gemmsim.report.pictures import PICTURES, Picture
 from gemmsim.report.tables import Table, tables, tau, tiling_text
 from gemmsim.units import duration, percent, si
@@ -116,7 +116,7 @@ def _page(sections: Sequence[Section], source: str, warnings: Sequence[str], rec
         lstrip_blocks=True,
     )
     environment.filters |= {"duration": duration, "percent": percent, "si": si, "tau": tau}
-    environment.globals |= {"tiling_text": tiling_text, "flop_per_s": flop_per_s, "peak_fraction": peak_fraction}
+    environment.globals |= {"tiling_text": tiling_text}
     shown = {each.chapter.device.name for each in sections}
     return environment.get_template("index.html.j2").render(
         sections=sections,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from gemmsim import plots
-from gemmsim.report.chapter import Chapter, Rung, flop_per_s
+from gemmsim.report.chapter import Chapter, Rung
 from gemmsim.roofline import SHARED_BYTES_PER_CYCLE
 from gemmsim.traffic import Traffic
 from gemmsim.units import duration, percent, si
@@ -42,7 +42,7 @@ def roofline_points(of: Chapter) -> dict[str, list[plots.RooflinePoint]]:
     for rung in of.rungs:
         rates = {False: float(rung.prediction.flop_per_s)}
         if rung.measured:
-            rates[True] = flop_per_s(rung.measured)
+            rates[True] = rung.measured.flop_per_s
         for level, flop_per_byte in intensity(rung.traffic).items():
             found[level] += [
                 plots.RooflinePoint(rung.kernel.name, flop_per_byte, rate, measured) for measured, rate in rates.items()
@@ -90,7 +90,7 @@ def _say_reads(rung: Rung) -> str:
 
 def _say_rate(rung: Rung) -> str:
     predicted = f"predicted {si(float(rung.prediction.flop_per_s), 'FLOP/s')}"
-    return f"{predicted}, measured {si(flop_per_s(rung.measured), 'FLOP/s')}" if rung.measured else predicted
+    return f"{predicted}, measured {si(rung.measured.flop_per_s, 'FLOP/s')}" if rung.measured else predicted
 
 
 def _say_time(rung: Rung) -> str:

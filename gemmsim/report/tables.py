@@ -10,7 +10,7 @@ from gemmsim.compare import ComparedPoint, counter_differences
 from gemmsim.kernels import Kernel
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.records import Record
-from gemmsim.report.chapter import Chapter, Rung, flop_per_s, peak_fraction
+from gemmsim.report.chapter import Chapter, Rung
 from gemmsim.tiling import Tiling
 from gemmsim.units import count, duration, percent, si
 
@@ -79,7 +79,7 @@ def _point(record: Record) -> tuple[Any, ...]:
 def _compared(point: ComparedPoint) -> tuple[Any, ...]:
     return (
         *_point(point.record), point.predicted_s, point.measured_s, point.error, str(point.prediction.bound_by),
-        flop_per_s(point), peak_fraction(point),
+        point.flop_per_s, point.peak_fraction,
     )  # fmt: skip
 
 
