@@ -1,23 +1,37 @@
-"""Times the program itself against what it promises; exit status 1 when a promise is missed.
+"""Times the program itself, as ratios against a reference in the same run; exit status 1 when a promise is missed.
 
-Each figure is the best of several runs, since others on the machine can only add to it.
+Each figure is the best of several runs, since others on the machine can only add to it. A ratio is
+the reference's time over ours: how many times faster ours is.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+import brute
+
+from gemmsim.banks import passes
 from gemmsim.device import device
 from gemmsim.kernels import kernel
+from gemmsim.occupancy import occupancy
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.traffic import traffic
 
-TEXTBOOK = {"block_m": 128, "block_n": 128, "block_k": 8, "thread_m": 8, "thread_n": 8}
 EXPLAIN = ("explain", "2048", "--kernel", "double_buffer", "--tile", "128x128x8", "--thread", "8x8", "--json")
+H200 = device("h200")
+KERNEL = kernel("double_buffer")
+TILING = KERNEL.tiling(block_m=128, block_n=128, block_k=8, thread_m=8, thread_n=8)
+SMALL = KERNEL.tiling(block_m=16, block_n=16, block_k=8, thread_m=4, thread_n=4)
 
 
 def best_s(work: Callable[[], object], runs: int) -> float:
@@ -30,15 +44,18 @@ def best_s(work: Callable[[], object], runs: int) -> float:
     return min(times_s)
 
 
-def python(*arguments: str) -> str:
-    """What a fresh interpreter prints."""
-    return subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+def python(*arguments: str) -> None:
+    """A fresh interpreter, run to its end."""
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
-def import_s(modules: str, runs: int) -> float:
-    """Seconds that the fastest import took in a fresh interpreter, NumPy being there."""
-    timed = f"import numpy, time; start_s = time.perf_counter(); import {modules}; print(time.perf_counter() - start_s)"
-    return min(float(python("-c", timed)) for _ in range(runs))
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that Python and NumPy held at once during the work, beyond what they held before."""
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
 
 
 def ragged_problems() -> Callable[[], Problem]:
@@ -47,20 +64,76 @@ def ragged_problems() -> Callable[[], Problem]:
     return lambda: Problem(next(sizes), 2 * next(sizes) + 1, next(sizes))
 
 
-def main() -> int:
-    """Print what each thing takes and what it may take, in milliseconds."""
-    of = kernel("double_buffer")
-    tiling, h200, fresh = of.tiling(**TEXTBOOK), device("h200"), ragged_problems()
-    measured = (
-        ("import gemmsim, beyond NumPy", import_s("gemmsim", 5), 0.150),
-        ("import the whole model, beyond NumPy", import_s("gemmsim.compare", 5), 0.150),
-        ("one predict call, sizes not seen before", best_s(lambda: predict(fresh(), of, tiling, h200), 200), 0.001),
-        ("one traffic call, sizes not seen before", best_s(lambda: traffic(fresh(), of, tiling), 50), None),
+def promises() -> list[tuple[str, float, float]]:
+    """(what, seconds, seconds that it may take)."""
+    fresh = ragged_problems()
+    numpy_s = best_s(lambda: python("-c", "import numpy"), 10)
+    return [
+        ("import gemmsim, beyond NumPy", best_s(lambda: python("-c", "import numpy, gemmsim"), 10) - numpy_s, 0.150),
+        ("one prediction, size not seen before", best_s(lambda: predict(fresh(), KERNEL, TILING, H200), 200), 0.001),
+        ("one traffic, size not seen before", best_s(lambda: traffic(fresh(), KERNEL, TILING), 50), 0.050),
         ("gemmsim explain, from the shell", best_s(lambda: python("-m", "gemmsim", *EXPLAIN), 5), 1.0),
-    )
-    for what, time_s, most_s in measured:
-        print(f"{what:40} {time_s * 1e3:8.2f} ms" + (f", at most {most_s * 1e3:.0f} ms" if most_s else ""))
-    return int(any(most_s is not None and time_s > most_s for _, time_s, most_s in measured))
+    ]
+
+
+def ratios() -> list[tuple[str, float, float]]:
+    """(what, seconds of ours, seconds of the reference), each for the same amount of work."""
+    random = np.random.default_rng(0)
+    sizes = random.integers(1, 10_000, (3, 1000))
+    threads, registers = random.integers(1, 1025, 2000), random.integers(1, 256, 2000)
+    warps = random.integers(0, 256, (1000, 32)) * 16
+    lanes = [dict(enumerate(map(int, warp))) for warp in warps]
+    odd, small, large = Problem(67, 45, 30), Problem(64, 64, 64), Problem(65536, 65536, 65536)
+
+    def each_alone() -> None:
+        for m, n, k in sizes.T:
+            predict(Problem(m, n, k), KERNEL, TILING, H200)
+
+    def each_occupancy() -> None:
+        for t, r in zip(threads.tolist(), registers.tolist(), strict=True):
+            occupancy(H200.capability, t, r)
+
+    return [
+        (
+            "1000 predictions in one array / one by one",
+            best_s(lambda: predict(Problem(*sizes), KERNEL, TILING, H200), 10),
+            best_s(each_alone, 2),
+        ),
+        (
+            "2000 occupancies in one array / one by one",
+            best_s(lambda: occupancy(H200.capability, threads, registers), 10),
+            best_s(each_occupancy, 2),
+        ),
+        (
+            "1000 warps of 128-bit loads / word by word",
+            best_s(lambda: passes(warps, True, 16, store=False), 10),
+            best_s(lambda: [brute.slow_passes(lane, 16, False) for lane in lanes], 1),
+        ),
+        (
+            "traffic of 67 x 45 x 30 / every address of it",
+            best_s(lambda: traffic(odd, KERNEL, SMALL), 20),
+            best_s(lambda: brute.launch("double_buffer", 67, 45, 30, SMALL), 2),
+        ),
+        (
+            "traffic of 65536 cubed / of 64 cubed",
+            best_s(lambda: traffic(large, KERNEL, TILING), 20),
+            best_s(lambda: traffic(small, KERNEL, TILING), 20),
+        ),
+    ]
+
+
+def main() -> int:
+    """Print what each thing takes, what it may take, and how it compares."""
+    kept = True
+    for what, time_s, most_s in promises():
+        kept &= time_s <= most_s
+        print(f"{what:46} {time_s * 1e3:9.3f} ms, at most {most_s * 1e3:.0f} ms")
+    for what, ours_s, reference_s in ratios():
+        print(f"{what:46} {ours_s * 1e3:9.3f} ms / {reference_s * 1e3:9.3f} ms: ratio {reference_s / ours_s:.1f}")
+    sizes = np.arange(1, 100_001)
+    peak = peak_bytes(lambda: predict(Problem(sizes, sizes, sizes), KERNEL, TILING, H200))
+    print(f"{'peak memory of 100,000 predictions':46} {peak / 1e6:9.3f} MB: {peak / len(sizes):.0f} bytes each")
+    return int(not kept)
 
 
 if __name__ == "__main__":
