@@ -14,13 +14,14 @@ GPU := $(VENV)/.gpu
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench measure lock wheel clean FORCE
+.PHONY: help demo test check format golden bench measure lock wheel clean FORCE
 
 help:
 	@echo "make demo      predict the ladder for an H200, compare with the shipped records, write reports/"
 	@echo "make test      run all tests (no GPU needed; ARGS='-k banks' for some of them)"
 	@echo "make check     lint, formatting, types"
 	@echo "make format    bring the code into the form that check wants"
+	@echo "make golden    write the golden predictions anew, to review in the diff"
 	@echo "make bench     time the program itself"
 	@echo "make measure   run the ladder on this machine's GPU and compare with the predictions"
 	@echo "make wheel     build the wheel and the source distribution in dist/"
@@ -28,13 +29,11 @@ help:
 	@echo "make clean     remove what make has made, except reports/"
 
 demo: $(CORE)
-	$(GEMMSIM) predict 4096 --kernel naive --device h200
-	$(GEMMSIM) predict 4096 --kernel shared --tile 32x32x32 --device h200
-	$(GEMMSIM) predict 4096 --kernel register --tile 128x128x8 --thread 8x8 --device h200
-	$(GEMMSIM) predict 4096 --kernel vectorized --tile 128x128x8 --thread 8x8 --device h200
-	$(GEMMSIM) predict 4096 --kernel double_buffer --tile 128x128x8 --thread 8x8 --device h200
+	$(GEMMSIM) ladder 4096
+	@echo
 	$(GEMMSIM) compare
-	$(GEMMSIM) report --out reports
+	@echo
+	$(GEMMSIM) report --out reports >/dev/null
 	@echo "The report is ready: open reports/index.html"
 
 test: $(DEV)
@@ -49,13 +48,25 @@ format: $(DEV)
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
 
+golden: $(CORE)
+	$(RUN) tests.golden
+
 bench: $(CORE)
 	$(RUN) benchmarks.speed
 
-measure: $(GPU)
+measure: cuda $(GPU)
 	@mkdir -p reports
 	$(GEMMSIM) measure --points campaigns/small.jsonl --out reports/measured.jsonl --resume
 	$(GEMMSIM) compare reports/measured.jsonl
+
+# What PyCUDA cannot be built or used without; asked before anything is built.
+cuda:
+	@missing=; \
+	command -v nvcc >/dev/null || test -f "$(CUDA_ROOT)/include/cuda.h" || missing="a CUDA toolkit (nvcc on PATH, or \
+	make measure CUDA_ROOT=/usr/local/cuda)"; \
+	command -v nvidia-smi >/dev/null || $(PYTHON) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null || \
+	    missing="$${missing:+$$missing and }an NVIDIA driver (nvidia-smi or libcuda.so.1)"; \
+	test -z "$$missing" || { echo "to measure, this machine lacks" $$missing >&2; exit 3; }
 
 wheel: $(CORE)
 	$(RUN) hatchling build
@@ -93,8 +104,9 @@ $(DEV): $(CORE)
 
 $(GPU): $(CORE)
 	@echo "installing the packages of requirements/gpu.txt; PyCUDA is built against this machine's CUDA toolkit"
-	@$(PIP) --requirement requirements/gpu.txt || \
-	    { echo "PyCUDA needs a C++ compiler and the CUDA toolkit; if it is there, say where: make measure CUDA_ROOT=/usr/local/cuda"; exit 1; } >&2
+	@$(PIP) --requirement requirements/gpu.txt >$(VENV)/gpu.log 2>&1 || \
+	    { echo "PyCUDA could not be built, $(VENV)/gpu.log says why; it needs a C++ compiler and the CUDA toolkit, which, if it" \
+	    "is there, can be named: make measure CUDA_ROOT=/usr/local/cuda"; exit 1; } >&2
 	@touch $@
 
 # The locks: every package with its version and hashes, for the oldest Python that is supported. Each

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gemmsim.banks import Passes, passes
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.problem import Problem
+from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 Lanes = NDArray[np.int64]
@@ -85,7 +85,7 @@ def segments(size: int, tile: int) -> list[Segment]:
 
 def _by_warp(threads: int) -> tuple[Lanes, NDArray[np.bool_]]:
     """Thread numbers as (1, warps, 32), and which of them exist."""
-    warps = -(-threads // WARP_SIZE)
+    warps = ceil_div(threads, WARP_SIZE)
     thread = np.arange(warps * WARP_SIZE, dtype=np.int64).reshape(1, warps, WARP_SIZE)
     return thread, thread < threads
 
@@ -95,7 +95,7 @@ def carried_items(rows: int, columns: int, width: int, threads: int) -> tuple[La
     per_row = columns // width
     items = rows * per_row
     thread, here = _by_warp(threads)
-    steps = -(-items // threads)
+    steps = ceil_div(items, threads)
     item = thread + threads * np.arange(steps, dtype=np.int64)[:, None, None]
     return item // per_row, item % per_row * width, here & (item < items)
 

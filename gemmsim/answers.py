@@ -16,6 +16,7 @@ from gemmsim.device import Device
 from gemmsim.edges import Coverage, Edges
 from gemmsim.explain import Decomposition
 from gemmsim.kernels import Kernel
+from gemmsim.ladder import Rung
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.options import Configuration
 from gemmsim.predict import Prediction
@@ -76,7 +77,7 @@ def explanation(asked: Configuration, found: Decomposition, resident: Occupancy,
         },
         "occupancy": resident.occupancy,
         "occupancy_details": occupancy_details(resident),
-        "accesses": [access(cost) for cost in found.accesses],
+        "accesses": [access(cost) | {"reason": found.conflicts.get(cost.name)} for cost in found.accesses],
         "edges": edges(found.edges),
         "warnings": warnings,
     }
@@ -165,7 +166,7 @@ def prediction(asked: Configuration, found: Prediction, warnings: Sequence[str])
         "device": found.device.name,
         "launches": found.occupancy.launches,
         "time_s": found.time_s,
-        "cycles": found.cycles,
+        "cycles": round(found.cycles, 6),  # whole ones come out whole, whatever seconds times hertz leave
         "flop_per_s": found.flop_per_s,
         "bound_by": found.bound_by if found.occupancy.launches else None,
         "terms": found.terms,
@@ -183,6 +184,38 @@ def prediction(asked: Configuration, found: Prediction, warnings: Sequence[str])
         },
         "calibrated": found.calibrated,
         "warnings": warnings,
+    }
+
+
+def ladder(found: Sequence[Rung], warnings: Sequence[str]) -> Document:
+    """The document of `ladder`; times are null where a kernel does not launch or was not measured."""
+    first = found[0].prediction
+    return {
+        "problem": asdict(first.problem),
+        "device": first.device.name,
+        "rungs": [rung(each) for each in found],
+        "warnings": warnings,
+    }
+
+
+def rung(of: Rung) -> Document:
+    """One kernel of the ladder."""
+    found = of.prediction
+    launches = found.occupancy.launches
+    return {
+        "kernel": of.kernel.name,
+        "tiling": of.kernel.tiling_dict(of.tiling),
+        "launches": launches,
+        "time_s": found.time_s,
+        "flop_per_s": found.flop_per_s,
+        "peak_fraction": found.flop_per_s / found.device.fp32_flop_per_s,
+        "bound_by": found.bound_by if launches else None,
+        "occupancy": found.occupancy.occupancy,
+        "registers_per_thread": {
+            "value": found.resources.registers_per_thread,
+            "source": found.resources.source,
+        },
+        "measured_s": of.measured_s,
     }
 
 

@@ -20,6 +20,8 @@ from gemmsim.errors import InputError
 
 BANKS = 32
 BANK_BYTES = 4
+PASS_BYTES = BANKS * BANK_BYTES
+"""What a multiprocessor's banks deliver in a cycle, and L1, which they are part of, as well."""
 WIDTHS_BYTES = (1, 2, 4, 8, 16)
 
 
@@ -57,7 +59,7 @@ def passes(byte_addresses: Any, active: Any, width_bytes: int, store: bool) -> P
 
     unit_bytes = max(width_bytes, BANK_BYTES)  # aligned units conflict just when their words do
     unit = np.where(active, addresses // unit_bytes, -1)
-    group_lanes = BANKS * BANK_BYTES // unit_bytes
+    group_lanes = PASS_BYTES // unit_bytes
     if store or group_lanes == 32:
         wavefronts, ideal = _group_passes(unit, group_lanes, unit_bytes)
     else:
@@ -82,7 +84,7 @@ def _group_passes(
     unit: NDArray[np.int64], group_lanes: int, unit_bytes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(wavefronts, groups with an active lane) of each warp; `unit` is -1 on inactive lanes."""
-    units_per_pass = BANKS * BANK_BYTES // unit_bytes
+    units_per_pass = PASS_BYTES // unit_bytes
     groups = np.sort(unit.reshape(-1, group_lanes), axis=1)
     distinct = groups >= 0
     distinct[:, 1:] &= groups[:, 1:] != groups[:, :-1]

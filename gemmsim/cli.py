@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from gemmsim import __version__, answers
 from gemmsim.commands import COMMANDS
-from gemmsim.errors import GemmsimError, InputError, unknown
+from gemmsim.errors import GemmsimError, InputError, one_line, unknown, warn
 
 BUG, INTERRUPTED, NOBODY_READS = 70, 130, 141
 """The last two are what a shell gives for SIGINT and SIGPIPE; the first is EX_SOFTWARE of sysexits.h."""
@@ -68,9 +68,9 @@ def _run(words: list[str]) -> int:
             raise InputError(
                 f"unexpected {rest[0]!r}: too many values, or apart; `gemmsim {words[0]} --help` says more"
             )
-        known = re.findall(r"--[\w-]+", of_command[args.command].format_usage())
+        known = re.findall(r"--[\w-]+", of_command[args.command].format_help())
         raise unknown("option", rest[0].partition("=")[0], known)
-    answer = COMMANDS[args.command].run(args, _warn)
+    answer = COMMANDS[args.command].run(args, warn)
     if args.json:
         print(answers.to_json(answer.document()))
     else:
@@ -92,7 +92,8 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     parser = _Parser(
         prog="gemmsim",
         description="Tells what a GPU matrix multiplication will do before it runs, and checks it on the GPU.",
-        epilog="example:\n  gemmsim predict 4096 --kernel vectorized --device h200",
+        epilog="example:\n  gemmsim predict 4096 --kernel vectorized --device h200\n\n"
+        "The glossary of the documentation explains the words: FFMA, wavefront, occupancy and others.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"gemmsim {__version__}")
@@ -101,6 +102,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     for name, command in COMMANDS.items():
         of_command[name] = sub = adder.add_parser(
             name,
+            usage=f"gemmsim {name} {command.usage}",
             help=command.summary,
             description=command.summary[0].upper() + command.summary[1:] + ".",
             epilog=f"example:\n  gemmsim {name} {command.example}",
@@ -113,12 +115,8 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     return parser, of_command
 
 
-def _warn(message: str) -> None:
-    print("gemmsim: warning:", " ".join(message.split()), file=sys.stderr)
-
-
 def _fail(message: str, status: int) -> int:
-    print("gemmsim: error:", " ".join(message.split()), file=sys.stderr)
+    print("gemmsim: error:", one_line(message), file=sys.stderr)
     return status
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,26 +12,36 @@ from typing import Any, TypeVar
 from gemmsim import answers
 from gemmsim.compare import Comparison, compare
 from gemmsim.device import Device, device, devices
-from gemmsim.errors import InputError
+from gemmsim.errors import InputError, Warn
 from gemmsim.explain import Decomposition, explain
+from gemmsim.ladder import climb
 from gemmsim.measure import measure
-from gemmsim.occupancy import occupancy
 from gemmsim.options import (
     MOST_REGISTERS,
     Configuration,
     add_device,
+    add_edges,
+    add_folder,
     add_launch,
+    add_measured,
+    add_name,
+    add_problem,
+    add_records,
     add_registers,
     add_run,
     configuration,
+    device_of,
+    problem_of,
     registers_of,
 )
-from gemmsim.predict import Prediction, predict
-from gemmsim.records import Point, Record, read_points, read_records, shipped_records
+from gemmsim.predict import Prediction, predict, resident_blocks
+from gemmsim.problem import Problem
+from gemmsim.record_files import read_points, read_records, shipped_records
+from gemmsim.records import Point, Record
 from gemmsim.traffic import traffic
+from gemmsim.units import si
 
 Found = TypeVar("Found", Decomposition, Prediction)
-Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -44,9 +55,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: what it does, an example, what adds its options, and the work; warnings go to `Warn`."""
+    """One command: what it does, its words, an example, what adds its options, and the work."""
 
     summary: str
+    usage: str
     example: str
     options: tuple[Callable[[argparse.ArgumentParser], None], ...]
     run: Callable[[argparse.Namespace, Warn], Answer]
@@ -57,18 +69,12 @@ def run_explain(args: argparse.Namespace, warn: Warn) -> Answer:
     asked = configuration(args)
     registers, spills = _registers(args, asked)
     found = _marked(explain(asked.problem, asked.kernel, asked.tiling, registers), args)
-    resources = found.resources
-    resident = occupancy(
-        asked.device.capability,
-        resources.threads,
-        resources.registers_per_thread,
-        dynamic_shared_bytes=resources.shared_bytes,
-    )
-    warnings = spills or _at_the_limit(resources.registers_per_thread)
+    resident = resident_blocks(found.resources, asked.device)
+    warnings = spills or _at_the_limit(found.resources.registers_per_thread)
     _each(warnings, warn)
     return Answer(
         lambda: answers.explanation(asked, found, resident, warnings),
-        lambda show: show.explanation(asked, found, resident),
+        lambda show: show.explanation(asked, found, resident, args.edges),
     )
 
 
@@ -85,11 +91,22 @@ def run_predict(args: argparse.Namespace, warn: Warn) -> Answer:
     registers, spills = _registers(args, asked)
     found = _marked(predict(asked.problem, asked.kernel, asked.tiling, asked.device, registers), args)
     warnings = spills or _at_the_limit(found.resources.registers_per_thread)
+    warnings += _too_large(asked.problem, asked.device)
     _each(warnings, warn)
     return Answer(
         lambda: answers.prediction(asked, found, warnings),
         lambda show: show.prediction(asked, found),
     )
+
+
+def run_ladder(args: argparse.Namespace, warn: Warn) -> Answer:
+    """gemmsim ladder"""
+    problem, on = problem_of(args.sizes, args.dtype), device_of(args.device)
+    records, warnings = _read(args.records)
+    warnings += _too_large(problem, on)
+    _each(warnings, warn)
+    found = climb(problem, on, records)
+    return Answer(lambda: answers.ladder(found, warnings), lambda show: show.ladder(found))
 
 
 def run_measure(args: argparse.Namespace, warn: Warn) -> Answer:
@@ -109,9 +126,9 @@ def run_validate(args: argparse.Namespace, warn: Warn) -> Answer:
 
 def run_compare(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim compare"""
-    records, warnings = read_records(Path(args.records) if args.records is not None else shipped_records())
+    records, warnings = _read(args.records)
     _each(warnings, warn)
-    found = compare(records, device(_only_device(records) if args.device is None else args.device))
+    found = compare(records, _device(args) or device(_only_device(records)))
     return Answer(lambda: answers.comparison(found, warnings), lambda show: show.comparison(found))
 
 
@@ -120,14 +137,15 @@ def run_report(args: argparse.Namespace, warn: Warn) -> Answer:
     from gemmsim.report import write_report  # imports Matplotlib, which takes long
 
     records = None if args.records is None else Path(args.records)
-    files = write_report(records, Path(args.out), _device(args))
+    with _refusing_points(args.records):
+        files = write_report(records, Path(args.out), _device(args))
     return Answer(lambda: {"files": files}, lambda show: show.files(files))
 
 
 def run_devices(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim devices"""
     if args.name is not None:
-        one = device(args.name)
+        one = device_of(args.name)
         return Answer(lambda: answers.devices([one]), lambda show: show.device(one))
     found = [device(name) for name in devices()]
     return Answer(lambda: answers.devices(found), lambda show: show.devices(found))
@@ -152,6 +170,16 @@ def _at_the_limit(registers_per_thread: int) -> list[str]:
     return [
         f"{registers_per_thread} registers are the most that a thread has; what exceeds them spills to local memory,"
         " the time of which is not counted"
+    ]
+
+
+def _too_large(problem: Problem, on: Device) -> list[str]:
+    """A warning where the matrices do not fit into the memory of the device."""
+    if on.dram_bytes is None or problem.compulsory_bytes <= on.dram_bytes:
+        return []
+    return [
+        f"A, B and C take {si(problem.compulsory_bytes, 'B')}, and {on.name} has {si(on.dram_bytes, 'B')} of memory:"
+        " this cannot run there"
     ]
 
 
@@ -183,11 +211,38 @@ def _points(args: argparse.Namespace) -> list[Point]:
 
 def _device(args: argparse.Namespace) -> Device | None:
     """The GPU that --device names, if it is given."""
-    return None if args.device is None else device(args.device)
+    return None if args.device is None else device_of(args.device)
 
 
 def _all_ok(records: Sequence[Record]) -> bool:
     return all(record.ok for record in records)
+
+
+def _read(path: str | None) -> tuple[list[Record], list[str]]:
+    """(records, warnings) of the file, or of the shipped one."""
+    with _refusing_points(path):
+        return read_records(shipped_records() if path is None else path)
+
+
+@contextmanager
+def _refusing_points(path: str | None) -> Iterator[None]:
+    """Says of a file that has no record whether it is one of points."""
+    try:
+        yield
+    except InputError:
+        if path is None or not _holds_points(path):
+            raise
+        raise InputError(
+            f"{path} is a file of points, not of records; on a machine with a GPU, `gemmsim measure --points {path}"
+            " --out RECORDS.jsonl` makes records of them"
+        ) from None
+
+
+def _holds_points(path: str) -> bool:
+    try:
+        return bool(read_points(path))
+    except InputError:
+        return False
 
 
 def _only_device(records: Sequence[Record]) -> str:
@@ -203,54 +258,64 @@ def _each(warnings: Sequence[str], warn: Warn) -> None:
         warn(warning)
 
 
-def _add_records(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "records", nargs="?", metavar="RECORDS.jsonl", help="records to read (default: the shipped ones)"
-    )
-    parser.add_argument("--device", metavar="NAME|FILE.toml", help="the GPU whose records count, if there are several")
-
-
-def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder to write into; made if it is not there")
-
-
-def _add_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="one GPU, each of its numbers with its source")
-
-
 _TEXTBOOK = "2048 --kernel double_buffer --tile 128x128x8 --thread 8x8"
+_ONE = "M [N K] --kernel K [options]"
+_ONE_OR_MANY = "(M [N K] --kernel K | --points FILE.jsonl) [options]"
 
 COMMANDS = {
+    "ladder": Command(
+        "all kernels at one problem, predicted and where known measured",
+        "M [N K] [options]",
+        "4096 --device h200",
+        (add_problem, add_device, add_measured),
+        run_ladder,
+    ),
     "explain": Command(
         "how a launch divides the work, step by step, and what it takes",
+        _ONE,
         _TEXTBOOK,
-        (add_launch, add_device, add_registers),
+        (add_launch, add_device, add_registers, add_edges),
         run_explain,
     ),
     "traffic": Command(
-        "reads, requests and bytes at every level of the memory", _TEXTBOOK, (add_launch, add_device), run_traffic
+        "reads, requests and bytes at every level of the memory", _ONE, _TEXTBOOK, (add_launch, add_device), run_traffic
     ),
     "predict": Command(
         "time of a launch, and what bounds it",
+        _ONE,
         "4096 --kernel vectorized --device h200",
         (add_launch, add_device, add_registers),
         run_predict,
     ),
     "measure": Command(
         "run kernels on the GPU here: verified, timed, recorded",
+        _ONE_OR_MANY,
         "--points points.jsonl --out records.jsonl --resume",
         (add_launch, add_run),
         run_measure,
     ),
     "validate": Command(
         "predict, run on the GPU here, compare",
+        _ONE_OR_MANY,
         "4096 --kernel vectorized --counters",
         (add_launch, add_run),
         run_validate,
     ),
     "compare": Command(
-        "predictions against measured records", "records.jsonl --device h200", (_add_records,), run_compare
+        "predictions against measured records",
+        "[RECORDS.jsonl] [options]",
+        "records.jsonl --device h200",
+        (add_records,),
+        run_compare,
     ),
-    "report": Command("a page with pictures of records", "--out reports", (_add_records, _add_folder), run_report),
-    "devices": Command("the GPUs known, each number with its source", "h200", (_add_name,), run_devices),
+    "report": Command(
+        "a page with pictures of records",
+        "[RECORDS.jsonl] --out DIR [options]",
+        "--out reports",
+        (add_records, add_folder),
+        run_report,
+    ),
+    "devices": Command(
+        "the GPUs known, each number with its source", "[NAME|FILE.toml] [options]", "h200", (add_name,), run_devices
+    ),
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,8 +12,12 @@ from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.predict import Prediction, predict
-from gemmsim.records import Point, Record, latest
+from gemmsim.problem import Problem
+from gemmsim.record_files import latest
+from gemmsim.records import Point, Record
 from gemmsim.traffic import traffic
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,20 @@ class ComparedPoint:
 
 
 @dataclass(frozen=True)
+class Pick:
+    """The point of one problem that is predicted fastest, and the one measured fastest, `of` so many."""
+
+    picked: ComparedPoint
+    best: ComparedPoint
+    of: int
+
+    @property
+    def regret(self) -> float:
+        """Measured time of the pick over the best measured, minus 1."""
+        return self.picked.measured_s / self.best.measured_s - 1
+
+
+@dataclass(frozen=True)
 class CounterAgreement:
     """How often a count of the model equals the hardware's, and how far off the worst is."""
 
@@ -66,12 +84,14 @@ class CounterAgreement:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All measured points of one device beside their predictions."""
+    """All measured points of one device beside their predictions. `failed` have no time; `skipped` says of
+    which records there is no prediction, and why."""
 
     device: Device
     points: tuple[ComparedPoint, ...]
     counters: Mapping[str, CounterAgreement]
     failed: tuple[Record, ...]
+    skipped: tuple[str, ...] = ()
 
     @property
     def errors(self) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -89,38 +109,73 @@ class Comparison:
         return float(np.abs(self.errors).max())
 
     @property
+    def mean_error(self) -> float:
+        """Mean of the signed errors: negative where predictions are too fast."""
+        return float(self.errors.mean())
+
+    @property
     def kendall_tau(self) -> float:
         """Agreement of the order of predicted and of measured times, over all points."""
         return kendall_tau([p.predicted_s for p in self.points], [p.measured_s for p in self.points])
 
+    @property
+    def tau_within_problems(self) -> float:
+        """Mean of Kendall's tau among the points of one problem, over problems with three points or more:
+        how well configurations are ordered when the size is given. NaN where there is no such problem."""
+        taus = [one.kendall_tau for one in self.by_problem().values() if len(one.points) >= 3]
+        return float(np.mean(taus)) if taus else float("nan")
+
+    def picks(self) -> dict[Problem, Pick]:
+        """What the model picks for each problem. Of several points predicted alike the slowest counts."""
+        found = {}
+        for problem, one in self.by_problem().items():
+            shortest_s = min(point.predicted_s for point in one.points)
+            alike = [point for point in one.points if point.predicted_s <= shortest_s * (1 + 1e-9)]
+            picked = max(alike, key=lambda point: point.measured_s)
+            found[problem] = Pick(picked, min(one.points, key=lambda point: point.measured_s), len(one.points))
+        return found
+
     def by_kernel(self) -> dict[str, Comparison]:
         """The same, for each kernel that has a point, in the order of first appearance."""
-        names = dict.fromkeys(point.point.kernel for point in self.points)
-        return {
-            name: Comparison(self.device, tuple(p for p in self.points if p.point.kernel == name), {}, ())
-            for name in names
-        }
+        return self._grouped(lambda point: point.point.kernel)
+
+    def by_problem(self) -> dict[Problem, Comparison]:
+        """The same, for each problem that has a point, in the order of first appearance."""
+        return self._grouped(lambda point: point.point.problem)
+
+    def _grouped(self, key: Callable[[ComparedPoint], Key]) -> dict[Key, Comparison]:
+        groups: dict[Key, list[ComparedPoint]] = {}
+        for point in self.points:
+            groups.setdefault(key(point), []).append(point)
+        return {of: Comparison(self.device, tuple(points), {}, ()) for of, points in groups.items()}
 
 
 def compare(records: Iterable[Record], device: Device) -> Comparison:
     """Predict every record of `device` and hold the predictions against it; of a point measured twice
-    the later record counts. The compiler's register counts are taken from the records.
+    the last record with a result counts. The compiler's register counts are taken from the records.
 
     Raises InputError when no record of that device has a time.
     """
     of_device = [record for record in latest(records) if record.device == device.name]
-    done = [record for record in of_device if record.status == "ok"]
+    done = [record for record in of_device if record.ok]
     if not done:
         raise InputError(f"no measured point of {device.name} among the records")
-    points = []
+    points, skipped = [], []
     for record in done:
         point = record.point
         registers = record.resources["registers_per_thread"] if record.resources else None
-        points.append(
-            ComparedPoint(record, predict(point.problem, kernel_named(point.kernel), point.tiling, device, registers))
-        )
-    failed = tuple(record for record in of_device if record.status != "ok")
-    return Comparison(device, tuple(points), _counter_agreement(done), failed)
+        try:
+            prediction = predict(point.problem, kernel_named(point.kernel), point.tiling, device, registers)
+            if not prediction.occupancy.launches:
+                raise InputError(str(prediction.occupancy.reason))
+            points.append(ComparedPoint(record, prediction))
+        except InputError as error:
+            skipped.append(f"{point}: {error}")
+    if not points:
+        raise InputError(f"no prediction for any record: {skipped[0]}")
+    failed = tuple(record for record in of_device if not record.ok)
+    counters = _counter_agreement(point.record for point in points)
+    return Comparison(device, tuple(points), counters, failed, tuple(skipped))
 
 
 def counter_differences(record: Record) -> dict[str, tuple[int, int]]:

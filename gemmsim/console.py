@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
+
+GAP = 2
+"""Blanks between columns."""
 
 
 class _Console(Console):
@@ -25,31 +30,52 @@ def facts(title: str, named: Iterable[tuple[str, str]]) -> None:
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], text: Sequence[int] = (0,), header: bool = True
 ) -> None:
-    """Print a table: columns of numbers right-aligned, those of text not; a last one of text wraps."""
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=header)
+    """Print a table: columns of numbers right-aligned, those of text not.
+
+    Text wraps, but for that of a first column; numbers and words stay whole, if need be beyond the width of
+    the terminal.
+    """
+    console, body = _console(), [tuple(row) for row in rows]
+    wrapping = [number for number in text if number > 0 or len(columns) == 1]
+    widths, least = [], []
+    for number, (head, *cells) in enumerate(zip(columns if header else [""] * len(columns), *body, strict=True)):
+        words = " ".join(cells).split() if number in wrapping else cells
+        widths.append(max(map(len, (head, *cells))))
+        least.append(max(map(len, (*head.split(), *words)), default=0))
+    spare = max(0, console.width - sum(least) - GAP * (len(columns) - 1))
+    grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=header)
     for number, name in enumerate(columns):
-        wraps = number in text and number == len(columns) - 1
-        grid.add_column(
-            name, justify="left" if number in text else "right", overflow="fold", no_wrap=number == 0 and not wraps
-        )
-    for row in rows:
+        more = min(spare, widths[number] - least[number])
+        spare -= more
+        justify: Literal["left", "right"] = "left" if number in text else "right"
+        grid.add_column(name, justify=justify, width=least[number] + more, overflow="fold")
+    for row in body:
         grid.add_row(*row)
-    console = _console()
+    console.width = max(console.width, sum(least) + GAP * (len(columns) - 1))
     console.print()
     if title:
         console.print(title, style="bold")
     _print(console, grid)
 
 
-def line(text: str, wrap: bool = True) -> None:
-    """Print a line, wrapped to the width of the terminal unless told otherwise."""
-    _print(_console(), text, soft_wrap=not wrap)
+def line(text: str, wrap: bool = True, indent: str = "") -> None:
+    """Print a line, wrapped between words to the width of the terminal unless told otherwise.
+
+    `indent` goes before its second and later lines.
+    """
+    console = _console()
+    if wrap:
+        text = "\n".join(
+            textwrap.fill(part, console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+            for part in text.split("\n")
+        )
+    console.out(text, highlight=False)
 
 
-def _print(console: Console, what: Table | str, soft_wrap: bool = False) -> None:
+def _print(console: Console, what: Table) -> None:
     """Print without the blanks that fill up lines."""
     with console.capture() as captured:
-        console.print(what, soft_wrap=soft_wrap)
+        console.print(what)
     console.out("\n".join(text.rstrip() for text in captured.get().rstrip().split("\n")), highlight=False)
 
 

@@ -45,7 +45,8 @@ class Capability:
     `registers_per_thread` is the most that an instruction can name; `registers_per_thread_launchable`
     what NVIDIA's occupancy header accepts. Registers are given out in units of
     `register_allocation_unit` a warp, shared memory in units of `shared_allocation_unit` bytes a block.
-    `carveouts_bytes` are the sizes that shared memory can take. Raises InputError where these clash.
+    `carveouts_bytes` are the sizes that shared memory can take; `request_interval_cycles` lie between two
+    global loads that hit L1. Raises InputError where these clash.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Capability:
     fp32_lanes_per_sm: int
     barriers_per_sm: int
     barriers_limit_blocks: bool
+    request_interval_cycles: int
     l2_reference: L2Reference
     unified_cache_bytes: int | None = None
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmsim.kernels import Kernel
-from gemmsim.problem import Problem, ceil_div
-from gemmsim.tiling import Tiling
-from gemmsim.traffic import ffma, grid
+from gemmsim.problem import Problem
+from gemmsim.tiling import Tiling, grid
+from gemmsim.traffic import ffma
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def edges(problem: Problem, kernel: Kernel, tiling: Tiling) -> Edges:
     """The edges of one launch (plain numbers, no arrays)."""
     sizes = {"m": problem.m, "n": problem.n, "k": problem.k}
     multiples = {"m": tiling.block_m, "n": tiling.block_n, "k": tiling.block_k}
-    padded = {axis: ceil_div(sizes[axis], tile) * tile for axis, tile in multiples.items()}
     tiles = grid(problem, tiling)
+    padded = dict(zip("mnk", tiles.padded, strict=True))
     return Edges(
         {axis: sizes[axis] - padded[axis] + tile for axis, tile in multiples.items()},
         1 - problem.m * problem.n * problem.k / ffma(problem, kernel, tiling),

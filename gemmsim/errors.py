@@ -1,12 +1,16 @@
-"""The two ways to fail, each one clear line, and the exit status of each."""
+"""The two ways to fail, each one clear line, and the exit status of each; and warnings."""
 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+
+Warn = Callable[[str], None]
+"""What gets warnings, one at a time."""
 
 
 class GemmsimError(Exception):
@@ -46,3 +50,14 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.4)
     hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(names)}"
     return InputError(f"unknown {kind} {name!r}; {hint}")
+
+
+def one_line(text: str | BaseException) -> str:
+    """The text, or the message of an exception, in one line; the name of an exception without a message."""
+    line = " ".join(str(text).split())
+    return line if line or isinstance(text, str) else type(text).__name__
+
+
+def warn(message: str) -> None:
+    """A warning on standard error."""
+    print(f"gemmsim: warning: {one_line(message)}", file=sys.stderr)

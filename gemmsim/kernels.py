@@ -17,15 +17,20 @@ import numpy as np
 from gemmsim.device import Device
 from gemmsim.errors import InputError, require, unknown
 from gemmsim.problem import Count, Problem, ceil_div
-from gemmsim.tiling import FIELDS, Tiling
+from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid, nearest_multiple
 
 GRID_LIMIT = 2**31 - 1
 """Blocks of a launch along x (CUDA Programming Guide, Technical Specifications)."""
+MOST_REGISTERS = 255
+"""Registers that an instruction can name (CUDA Programming Guide)."""
+REGISTER_FILE = 65536
+"""Registers of a multiprocessor; the sources promise the compiler their threads a block, so it keeps a
+block within them."""
 REGISTERS_PER_CARRIED_VECTOR = 4
 REGISTERS_BESIDE_TILES = 16
 """What a compiled kernel holds beside accumulators and fragments: an address and guards for each vector
-that a thread carries, and sizes, counters and bases. Chosen on 68 kernels of the family as nvcc 13.0
-compiles them for sm_90; the estimate is then 11% off on average and 30% at worst."""
+that a thread carries, and sizes, counters and bases. Chosen on kernels of the family as nvcc 13.0 compiles
+them for sm_90; a test holds how far off the estimate is for those of the shipped records."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class Kernel:
     transposed        the tile of A lies transposed in shared memory
     prefetches        the next tile, and the next fragment, travel while the present one is multiplied
     options           what its tilings have beyond the block and thread tile, with defaults
+    default_tile      a good tiling for large problems on any GPU, where nothing is asked for
     """
 
     name: str
@@ -77,6 +83,7 @@ class Kernel:
     transposed: bool = False
     prefetches: bool = False
     options: tuple[tuple[str, int], ...] = ()
+    default_tile: tuple[tuple[str, int], ...] = ()
 
     @property
     def source(self) -> Path:
@@ -98,29 +105,32 @@ class Kernel:
     def tiling(self, **values: Any) -> Tiling:
         """The tiling with these values and the kernel's defaults for the rest.
 
-        Raises InputError for a field that the kernel does not have, a missing one, and for whatever
-        `Tiling` and the kernel's own rules refuse.
+        An unstaged kernel has a default block too. Raises InputError for a field that the kernel does not
+        have, a missing one, and for whatever `Tiling` and the kernel's own rules refuse.
         """
         given = {name: value for name, value in values.items() if value is not None}
         for name in given:
             if name not in self.fields and not (name == "stages" and self.staged):
-                if name in FIELDS and np.all(given[name] == getattr(Tiling, name, None)):
+                if name in NEUTRAL and np.all(given[name] == NEUTRAL[name]):
                     continue  # saying that nothing is done is no demand
                 raise InputError(f"kernel {self.name} has no {name}; it has: {', '.join(self.fields)}")
         if not self.staged:
-            given = {"block_m": 8, "block_n": 32, **given}
+            given = {**dict(self.default_tile), **given}
         for name in self.fields[: len(self.fields) - len(self.options)]:
             if name not in given:
                 raise InputError(f"kernel {self.name} needs {name}; its tilings have: {', '.join(self.fields)}")
-        tiling = Tiling(**{"stages": self.stages, **dict(self.options), **given})
+        known = {name: value for name, value in given.items() if name in FIELDS}
+        tiling = Tiling(**{"stages": self.stages, **dict(self.options), **known})
         self.check(tiling)
         return tiling
 
-    def check(self, tiling: Tiling, device: Device | None = None) -> None:
-        """Raise InputError unless this kernel takes `tiling`, and `device` can launch it.
+    def check(self, tiling: Tiling, device: Device | None = None, problem: Problem | None = None) -> None:
+        """Raise InputError unless this kernel takes `tiling` and `problem`, and `device` can launch it.
 
         The message names the numbers that clash and what is allowed.
         """
+        if problem is not None and problem.dtype != "fp32":
+            raise InputError(f"dtype {problem.dtype} has no kernels; allowed: fp32")
         for ok, message, values in self.rules(tiling, device):
             require(ok, message, **values)
 
@@ -138,8 +148,9 @@ class Kernel:
         if self.prefetches:
             yield (
                 tiling.block_k % 2 == 0,
-                f"block_k {{block_k}}: kernel {self.name} alternates two fragments; allowed: multiples of 2",
-                {"block_k": tiling.block_k},
+                f"block_k {{block_k}}: kernel {self.name} alternates two fragments; allowed: multiples of 2,"
+                " nearest {nearest}",
+                {"block_k": tiling.block_k, "nearest": nearest_multiple(tiling.block_k, 2)},
             )
         if "vector" in self.fields:
             vector = tiling.vector
@@ -153,8 +164,12 @@ class Kernel:
                 yield (
                     value % vector == 0,
                     f"{name} {{value}} breaks the alignment of {{vector}}-element accesses;"
-                    f" allowed: multiples of {{vector}}",
-                    {"value": value, "vector": vector},
+                    f" allowed: multiples of {{vector}}, nearest {{nearest}}",
+                    {
+                        "value": value,
+                        "vector": vector,
+                        "nearest": nearest_multiple(value, vector, not name.startswith("pad")),
+                    },
                 )
         if device is not None and self.staged:
             limit = device.capability.shared_bytes_per_block_optin
@@ -207,11 +222,11 @@ class Kernel:
     def launch(self, problem: Problem, tiling: Tiling) -> Launch:
         """The launch of one problem in one tiling (whole numbers, no arrays).
 
-        Raises InputError when the grid has more blocks than a launch takes, or the dtype has no kernel.
+        Raises InputError when the kernel does not take the tiling or the dtype, or the grid has more blocks
+        than a launch takes.
         """
-        if problem.dtype != "fp32":
-            raise InputError(f"dtype {problem.dtype} has no kernels; allowed: fp32")
-        blocks = ceil_div(problem.m, tiling.block_m) * ceil_div(problem.n, tiling.block_n)
+        self.check(tiling, problem=problem)
+        blocks = grid(problem, tiling).blocks
         require(
             blocks <= GRID_LIMIT,
             f"{{blocks}} blocks of {tiling.block_m} x {tiling.block_n} are more than a launch takes;"
@@ -229,7 +244,7 @@ class Kernel:
 
         The estimate: accumulators, the operands of an outer product (two sets where the next is fetched
         meanwhile), what a thread carries from global memory if it does so meanwhile, and the rest;
-        rounded up to 8, from 32 to 255.
+        rounded up to 8, from 32 to 255, and never so many that a block would not start.
         """
         threads, shared = tiling.threads, self.shared_bytes(tiling)
         if registers_per_thread is not None:
@@ -243,8 +258,18 @@ class Kernel:
             registers = registers + REGISTERS_PER_CARRIED_VECTOR * (vectors_a + vectors_b)
             if self.prefetches:
                 registers = registers + vectors_a * widths.global_a + vectors_b * widths.global_b
-        estimate = np.clip(ceil_div(registers + REGISTERS_BESIDE_TILES, 8) * 8, 32, 255)
+        needed = np.clip(ceil_div(registers + REGISTERS_BESIDE_TILES, 8) * 8, 32, MOST_REGISTERS)
+        estimate = np.minimum(needed, REGISTER_FILE // (tiling.warps * WARP_SIZE) // 8 * 8)
         return Resources(threads, estimate if _array(estimate) else int(estimate), shared, "estimate")
+
+    def describe(self, tiling: Tiling) -> str:
+        """The tiling as far as the kernel has it, so that no two of its tilings read the same."""
+        text = "x".join(str(getattr(tiling, name)) for name in self.fields if name.startswith("block_"))
+        if self.thread_tiled:
+            text += f"/{tiling.thread_m}x{tiling.thread_n}"
+        return text + "".join(
+            f" {name}={getattr(tiling, name)}" for name, default in self.options if getattr(tiling, name) != default
+        )
 
     def tiling_dict(self, tiling: Tiling) -> dict[str, int]:
         """The tiling as records and JSON have it: the fields of this kernel, no others."""
@@ -265,11 +290,16 @@ def _widest(*multiples: Count) -> Count:
 
 def _extents(tiling: Tiling) -> Any:
     if _array(*(getattr(tiling, name) for name in FIELDS)):
-        return "of the configuration"
+        return "of one configuration"
     return f"{tiling.block_m}x{tiling.block_n}x{tiling.block_k}"
 
 
+NEUTRAL = {"block_k": 1, "thread_m": 1, "thread_n": 1, "stages": 1, "vector": 1, "pad_a": 0, "pad_b": 0}
+NEUTRAL |= {"split_k": 1, "swizzle": 0}
+"""Values that say that nothing is done: no kernel minds them."""
+
 PADDING = (("pad_a", 0), ("pad_b", 0))
+BLOCK_128 = (("block_m", 128), ("block_n", 128), ("block_k", 8), ("thread_m", 8), ("thread_n", 8))
 
 KERNELS = {
     kernel.name: kernel
@@ -279,23 +309,27 @@ KERNELS = {
             "one thread an element, straight from global memory",
             staged=False,
             thread_tiled=False,
+            default_tile=(("block_m", 8), ("block_n", 32)),
         ),
         Kernel(
             "shared",
             "tiles of A and B in shared memory, one thread an element",
             thread_tiled=False,
             options=PADDING,
+            default_tile=(("block_m", 32), ("block_n", 32), ("block_k", 32)),
         ),
         Kernel(
             "register",
             "a thread computes a small tile of C from fragments in registers",
             options=PADDING,
+            default_tile=BLOCK_128,
         ),
         Kernel(
             "vectorized",
             "register tiling with 128-bit accesses, A transposed in shared memory",
             transposed=True,
             options=(("vector", 4), *PADDING),
+            default_tile=(*BLOCK_128, ("pad_a", 4)),
         ),
         Kernel(
             "double_buffer",
@@ -303,6 +337,7 @@ KERNELS = {
             transposed=True,
             prefetches=True,
             options=(("vector", 4), *PADDING),
+            default_tile=(*BLOCK_128, ("pad_a", 4)),
         ),
     )
 }
@@ -311,7 +346,7 @@ KERNELS = {
 def kernel(name: str) -> Kernel:
     """The kernel of that name; InputError with the nearest names if there is none."""
     if name not in KERNELS:
-        raise unknown("kernel", name, KERNELS)
+        raise unknown("kernel", str(name), KERNELS)
     return KERNELS[name]
 
 

@@ -1,33 +1,50 @@
-"""The kernels in the order of the ladder, each with one good tiling, for pictures and for defaults."""
+"""The kernels in the order of the ladder, each with one good tiling, and what each brings at one problem."""
 
 from __future__ import annotations
 
-from gemmsim.errors import unknown
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gemmsim.device import Device
 from gemmsim.kernels import KERNELS, Kernel
+from gemmsim.predict import Prediction, predict
+from gemmsim.problem import Problem
+from gemmsim.record_files import latest
+from gemmsim.records import Point, Record
 from gemmsim.tiling import Tiling
 
-_BLOCK_128 = {"block_m": 128, "block_n": 128, "block_k": 8, "thread_m": 8, "thread_n": 8}
 
-DEFAULTS = {
-    "naive": {"block_m": 8, "block_n": 32},
-    "shared": {"block_m": 32, "block_n": 32, "block_k": 32},
-    "register": _BLOCK_128,
-    "vectorized": {**_BLOCK_128, "pad_a": 4},
-    "double_buffer": {**_BLOCK_128, "pad_a": 4},
-}
-"""Fields of the tiling of each kernel; the kernel's own defaults hold for the rest."""
+@dataclass(frozen=True)
+class Rung:
+    """One kernel at one problem: its prediction, and the measured median where there is one."""
+
+    kernel: Kernel
+    tiling: Tiling
+    prediction: Prediction
+    measured_s: float | None
 
 
 def default_tiling(kernel: Kernel) -> Tiling:
-    """A good tiling of the kernel for large problems on any GPU.
-
-    Raises InputError for a kernel that has no entry.
-    """
-    if kernel.name not in DEFAULTS:
-        raise unknown("kernel with a default tiling", kernel.name, DEFAULTS)
-    return kernel.tiling(**DEFAULTS[kernel.name])
+    """A good tiling of the kernel for large problems on any GPU."""
+    return kernel.tiling(**dict(kernel.default_tile))
 
 
 def ladder() -> tuple[tuple[Kernel, Tiling], ...]:
     """Every rung, from the simplest kernel to the fastest, with its default tiling."""
-    return tuple((KERNELS[name], default_tiling(KERNELS[name])) for name in DEFAULTS)
+    return tuple((kernel, default_tiling(kernel)) for kernel in KERNELS.values())
+
+
+def climb(problem: Problem, device: Device, records: Iterable[Record] = ()) -> tuple[Rung, ...]:
+    """Every rung at one problem on one device; `records` of it bring times, and the compiler's registers.
+
+    Raises InputError where the kernels do not take the problem, or the device cannot hold a tile.
+    """
+    measured = {record.point.key: record for record in latest(records) if record.ok and record.device == device.name}
+
+    def rung(kernel: Kernel, tiling: Tiling) -> Rung:
+        record = measured.get(Point(problem, kernel.name, tiling).key)
+        registers = record.resources["registers_per_thread"] if record and record.resources else None
+        prediction = predict(problem, kernel, tiling, device, registers)
+        return Rung(kernel, tiling, prediction, record.median_s if record else None)
+
+    return tuple(rung(kernel, tiling) for kernel, tiling in ladder())

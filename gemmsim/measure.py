@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from gemmsim import errors
 from gemmsim.device import Device
-from gemmsim.errors import InputError, MachineError
-from gemmsim.records import Failure, Point, Record, append_record, check_writable, latest, scan_records
+from gemmsim.errors import InputError, MachineError, Warn
+from gemmsim.record_files import append_record, check_writable, scan_records
+from gemmsim.records import Failure, Point, Record
 
 CHUNK = 64
 """Points that one profiler process counts before they are timed."""
@@ -20,7 +21,6 @@ MACHINE_FAILURES = ("out of memory",)
 
 Progress = Callable[[str, int, int], None]
 """Gets what is being done ("compile", "count" or "measure"), how much is done, and of how much."""
-Warn = Callable[[str], None]
 
 
 class Machine(Protocol):
@@ -45,11 +45,6 @@ class Machine(Protocol):
         ...
 
 
-def print_warning(message: str) -> None:
-    """A warning on standard error."""
-    print(f"warning: {message}", file=sys.stderr)
-
-
 def measure(
     points: Sequence[Point],
     out: str | Path | None = None,
@@ -57,7 +52,7 @@ def measure(
     resume: bool = False,
     flush: bool = True,
     progress: Progress = lambda phase, done, of: None,
-    warn: Warn = print_warning,
+    warn: Warn = errors.warn,
     device: Device | None = None,
     machine: Machine | None = None,
 ) -> list[Record]:
@@ -66,7 +61,8 @@ def measure(
 
     out       append each record to this file as soon as it is measured; a failed point has one too
     counters  count with the profiler as well
-    resume    take what `out` has for this device from there, if it is verified, and counted where asked
+    resume    take what `out` has for this device from there, if it is verified, with or without `flush` as asked,
+              and counted where asked; another compiler than the present one is worth a warning
     flush     write over L2 before every sample
     device    what the GPU is, where its name is not enough
 
@@ -79,7 +75,7 @@ def measure(
     elif resume:
         raise InputError("resume needs a file of records to go on from")
     with _present(machine, device, warn) as present:
-        have = _done(out, present.device.name, counters, warn) if resume and out is not None else {}
+        have = _done(out, points, present, counters, flush, warn) if resume and out is not None else {}
         todo = list({point.key: point for point in points if point.key not in have}.values())
         for record in _campaign(present, todo, counters, flush, progress, warn):
             have[record.point.key] = record
@@ -120,16 +116,30 @@ def _campaign(
     progress("measure", done, len(points))
 
 
-def _done(out: str | Path, device_name: str, counters: bool, warn: Warn) -> dict[str, Record]:
-    """The records of a file that need no new measurement, by the keys of their points."""
+def _done(
+    out: str | Path, points: Sequence[Point], machine: Machine, counters: bool, flush: bool, warn: Warn
+) -> dict[str, Record]:
+    """The records of a file that spare points a new measurement, the last of each, by the keys of the points."""
+    if not Path(out).exists():
+        return {}
     records, warnings = scan_records(out)
     for warning in warnings:
         warn(warning)
-    return {
+    keys = {point.key for point in points}
+    done = {
         record.point.key: record
-        for record in latest(records)
-        if record.ok and record.device == device_name and (record.counters is not None or not counters)
+        for record in records
+        if record.point.key in keys
+        and record.ok
+        and record.device == machine.device.name
+        and record.environment.get("l2_flushed", flush) == flush
+        and (record.counters is not None or not counters)
     }
+    present = machine.environment().get("compiler")
+    others = {str(record.environment.get("compiler")) for record in done.values()} - {"None", str(present)}
+    if present and others:
+        warn(f"{out}: kept records were compiled by {', '.join(sorted(others))}, new ones are by {present}")
+    return done
 
 
 def _present(machine: Machine | None, device: Device | None, warn: Warn) -> AbstractContextManager[Machine]:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from gemmsim.device import Capability
-from gemmsim.errors import InputError
-from gemmsim.problem import Count, ceil_div, whole_number
+from gemmsim.problem import Count, ceil_div, require_one_shape, whole_number
 from gemmsim.tiling import WARP_SIZE
 
 UNLIMITED = 2**31 - 1
@@ -72,7 +71,7 @@ def occupancy(
     dynamic = whole_number(dynamic_shared_bytes, "dynamic_shared_bytes", 0, LARGEST_INPUT)
     percent = whole_number(100 if carveout is None else carveout, "carveout", 0, 100)
     barriers = whole_number(barriers, "barriers", 0, MOST_BARRIERS)
-    _check_shapes(threads, registers, static, dynamic, percent, barriers)
+    require_one_shape(threads, registers, static, dynamic, percent, barriers)
 
     by_resource = {
         "warps": warp_limit(capability, threads),
@@ -221,16 +220,6 @@ def _where(condition: Any, yes: Count, no: Count) -> Count:
 
 def _arrays(*values: Any) -> bool:
     return any(isinstance(value, np.ndarray) for value in values)
-
-
-def _check_shapes(*values: Count) -> None:
-    try:
-        np.broadcast_shapes(*map(np.shape, values))
-    except ValueError:
-        shapes = ", ".join(str(np.shape(value)) for value in values if _arrays(value))
-        raise InputError(
-            f"arrays of shapes {shapes} do not go together; allowed: one shape, and plain numbers"
-        ) from None
 
 
 def _alike(limits: Mapping[str, Count]) -> dict[str, Count]:

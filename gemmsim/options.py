@@ -5,35 +5,49 @@ from __future__ import annotations
 import argparse
 import re
 import reprlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, Kernel, kernel
-from gemmsim.ladder import DEFAULTS
 from gemmsim.problem import LARGEST_SIZE, Problem
 from gemmsim.tiling import LARGEST_PAD, LARGEST_TILE, Tiling, parse_extents
 
 MOST_REGISTERS = 255
 """Registers that an instruction can name, on every GPU since compute capability 3.5."""
+ABSENT = {"warp": (("wm", "wn"), ""), "split_k": ((), "1"), "swizzle": ((), "0")}
+"""Options of tilings that no kernel has: how their extents are named, and the value that asks for nothing."""
+
+
+def add_problem(parser: argparse.ArgumentParser) -> None:
+    """The sizes, none of them required here, so that what is missing is said below; and the type."""
+    parser.add_argument("sizes", nargs="*", metavar="M [N K]", help="A is m x k, B is k x n; one number means a cube")
+    parser.add_argument("--dtype", default="fp32", metavar="T", help="element type (default: fp32)")
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
-    """The options that describe one launch; none is required here, so that what is missing is said below."""
-    add = parser.add_argument
-    add("sizes", nargs="*", metavar="M [N K]", help="A is m x k, B is k x n; one number means a cube")
-    add("--kernel", metavar="K", help=f"one of {', '.join(KERNELS)}")
-    add("--tile", metavar="BMxBNxBK", help="tile of a block (naive: BMxBN); a usual one if left out")
+    """The options that describe one launch; again, none is required here."""
+    add_problem(parser)
+    parser.add_argument("--kernel", metavar="K", help=f"one of {', '.join(KERNELS)}")
+    add = parser.add_argument_group("tiling").add_argument
+    add(
+        "--tile",
+        metavar="BMxBNxBK",
+        help="tile of a block (naive: BMxBN); if left out, the kernel's default tile, with the padding that suits it",
+    )
     add("--thread", metavar="RMxRN", help="results of a thread; 8x8 if left out")
     add("--vector", metavar="V", help="elements of the widest access: 1, 2 or 4")
-    add("--pad-a", metavar="P", help="unused elements at the end of a row of the shared tile of A")
+    add(
+        "--pad-a",
+        metavar="P",
+        help="unused elements at the end of a row of the shared tile of A; if left out, the default tile's, and 0 with"
+        " --tile",
+    )
     add("--pad-b", metavar="P", help="the same of B")
-    add("--stages", metavar="S", help="tiles held in shared memory at once")
-    add("--warp", metavar="WMxWN", help="results of a warp, for kernels that have it")
-    add("--split-k", metavar="S", help="parts of k that different blocks add up, for kernels that have it")
-    add("--swizzle", metavar="S", help="permutation of the shared tiles, for kernels that have it")
-    add("--dtype", default="fp32", metavar="T", help="element type (default: fp32)")
+    add("--stages", metavar="S", help="tiles held in shared memory at once; each kernel has one number of them")
+    for name in ABSENT:
+        add(f"--{name.replace('_', '-')}", help=argparse.SUPPRESS)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -64,15 +78,54 @@ def add_registers(parser: argparse.ArgumentParser) -> None:
     add("--compile", action="store_true", help="compile the kernel (needs nvcc, no GPU) and take its registers")
 
 
+def add_records(parser: argparse.ArgumentParser) -> None:
+    """The records to read, and those of which GPU."""
+    parser.add_argument(
+        "records", nargs="?", metavar="RECORDS.jsonl", help="records to read (default: the shipped ones)"
+    )
+    parser.add_argument("--device", metavar="NAME|FILE.toml", help="the GPU whose records count, if there are several")
+
+
+def add_edges(parser: argparse.ArgumentParser) -> None:
+    """Whether to speak of kernels that guard less."""
+    parser.add_argument(
+        "--edges", action="store_true", help="say what the same tiling would do in kernels that guard less"
+    )
+
+
+def add_measured(parser: argparse.ArgumentParser) -> None:
+    """Where measured times are from."""
+    parser.add_argument(
+        "--records", metavar="RECORDS.jsonl", help="where measured times are from (default: the shipped records)"
+    )
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Where to write."""
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder to write into; made if it is not there")
+
+
+def add_name(parser: argparse.ArgumentParser) -> None:
+    """One GPU."""
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME|FILE.toml", help="one GPU, each of its numbers with its source"
+    )
+
+
 @dataclass(frozen=True)
 class Configuration:
-    """One launch as it was asked for. `defaults` are the options that were not given, as they were filled in."""
+    """One launch as it was asked for.
+
+    `defaults` are the options that were not given, as they were filled in; `unpadded` the paddings of the
+    kernel's default tile that were not, because a tile was given, such as {"pad_a": 4}.
+    """
 
     problem: Problem
     kernel: Kernel
     tiling: Tiling
     device: Device
     defaults: tuple[str, ...]
+    unpadded: Mapping[str, int] = field(default_factory=dict)
 
 
 def configuration(args: argparse.Namespace) -> Configuration:
@@ -83,15 +136,17 @@ def configuration(args: argparse.Namespace) -> Configuration:
     """
     problem = problem_of(args.sizes, args.dtype)
     chosen = kernel_of(args.kernel)
-    on = device() if args.device is None else device(args.device)
-    tiling, defaults = tiling_of(chosen, args)
+    on = device() if args.device is None else device_of(args.device)
+    tiling, defaults, unpadded = tiling_of(chosen, args)
     chosen.check(tiling, None if args.device is None else on)
     chosen.launch(problem, tiling)
-    return Configuration(problem, chosen, tiling, on, defaults)
+    return Configuration(problem, chosen, tiling, on, defaults, unpadded)
 
 
 def problem_of(sizes: Sequence[str], dtype: str) -> Problem:
     """The problem of `M [N K]`; one number means a cube."""
+    if not sizes:
+        raise InputError("sizes are missing; give M, or M N K")
     if len(sizes) not in (1, 3):
         raise InputError(f"sizes {' '.join(map(reprlib.repr, sizes))}: {len(sizes)} numbers; allowed: M, or M N K")
     m, n, k = (whole(text, name) for text, name in zip([*sizes] * (3 // len(sizes)), "mnk", strict=True))
@@ -105,8 +160,19 @@ def kernel_of(name: str | None) -> Kernel:
     return kernel(name)
 
 
-def tiling_of(of: Kernel, args: argparse.Namespace) -> tuple[Tiling, tuple[str, ...]]:
-    """(tiling, defaults that took part) from --tile, --thread and the options beyond."""
+def device_of(name: str) -> Device:
+    """The GPU of that name or file, as `gemmsim.device.device`; InputError for a file of another kind."""
+    if re.search(r"[/\\]|\.[a-z]\w*$", name, re.IGNORECASE) and not name.lower().endswith(".toml"):
+        raise InputError(f"{name}: a device file ends in .toml")
+    return device(name)
+
+
+def tiling_of(of: Kernel, args: argparse.Namespace) -> tuple[Tiling, tuple[str, ...], dict[str, int]]:
+    """(tiling, defaults that took part, paddings that did not) from --tile, --thread and the options beyond.
+
+    Padding belongs to the default tile: where a tile is given, it is dropped.
+    """
+    _refuse_absent(of, args)
     values: dict[str, int] = {}
     if args.tile is not None:
         text = args.tile.lower()
@@ -114,25 +180,19 @@ def tiling_of(of: Kernel, args: argparse.Namespace) -> tuple[Tiling, tuple[str, 
         values |= _renamed(parse_extents(text, names, "--tile"), "b", "block_")
     if args.thread is not None:
         values |= _renamed(parse_extents(args.thread.lower(), ("rm", "rn"), "--thread"), "r", "thread_")
-    if args.warp is not None:
-        values |= _renamed(parse_extents(args.warp.lower(), ("wm", "wn"), "--warp"), "w", "warp_")
     for name, least, most in (
         ("stages", 1, LARGEST_TILE),
         ("vector", 1, LARGEST_TILE),
         ("pad_a", 0, LARGEST_PAD),
         ("pad_b", 0, LARGEST_PAD),
-        ("split_k", 1, LARGEST_SIZE),
-        ("swizzle", 0, LARGEST_TILE),
     ):
         text = getattr(args, name)
         if text is not None:
             values[name] = whole(text, f"--{name.replace('_', '-')}", least, most)
-    filled = {
-        name: value
-        for name, value in DEFAULTS[of.name].items()
-        if name not in values and not (args.tile is not None and name.startswith("pad_"))  # padding suits its tile
-    }
-    return of.tiling(**filled, **values), _as_options(filled)
+    left_out = {name: value for name, value in of.default_tile if name not in values}
+    unpadded = {name: value for name, value in left_out.items() if args.tile is not None and name.startswith("pad_")}
+    filled = {name: value for name, value in left_out.items() if name not in unpadded}
+    return of.tiling(**filled, **values), _as_options(filled), unpadded
 
 
 def registers_of(args: argparse.Namespace) -> int | None:
@@ -158,6 +218,19 @@ def whole(text: str, name: str, least: int = 1, most: int = LARGEST_SIZE) -> int
         near = float("nan")
     hint = "" if near != near else f"; nearest: {round(min(max(near, least), most))}"
     raise InputError(f"{name} {reprlib.repr(text)} is not a whole number; {allowed}{hint}")
+
+
+def _refuse_absent(of: Kernel, args: argparse.Namespace) -> None:
+    """Raise InputError where an option is given that no kernel has, unless it asks for nothing."""
+    for name, (extents, nothing) in ABSENT.items():
+        text, option = getattr(args, name), f"--{name.replace('_', '-')}"
+        if text is None:
+            continue
+        if extents:
+            parse_extents(text.lower(), extents, option)
+        elif whole(text, option, int(nothing)) == int(nothing):
+            continue
+        raise InputError(f"kernel {of.name} has no {option}; it has: {', '.join(of.fields)}")
 
 
 def _renamed(extents: dict[str, int], old: str, new: str) -> dict[str, int]:

@@ -1,9 +1,9 @@
 """Time of a launch, from what each resource of the GPU has to do, and which of them decides.
 
-First version: lower bounds. Each term is the time that one resource would need if nothing else cost
-anything; the longest is the prediction, so it errs to the fast side. What multiprocessors do for
-themselves counts for the busiest of them, which holds ceil(blocks / multiprocessors) blocks: that is
-the tail. docs/theory.md derives the terms.
+First version. Each term is the time that one resource would need if nothing else cost anything; the
+longest is the prediction, as if all else hid behind it, so it errs to the fast side. What
+multiprocessors do for themselves counts for the busiest of them, which has ceil(blocks /
+multiprocessors) blocks: that is the tail. docs/theory.md derives the terms.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim.banks import PASS_BYTES
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.occupancy import Occupancy, occupancy
-from gemmsim.problem import Problem, ceil_div
-from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling
-from gemmsim.traffic import grid, shared_per_tile
+from gemmsim.problem import Problem, ceil_div, require_one_shape
+from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
+from gemmsim.traffic import shared_per_tile
 
 
 @dataclass(frozen=True)
@@ -73,65 +74,88 @@ def predict(
     marked. Raises InputError when the kernel does not take the tiling or the device cannot hold its
     tiles. Sizes and tiling fields may be int64 arrays that broadcast together.
     """
-    kernel.check(tiling, device)
+    require_one_shape(problem.m, problem.n, problem.k, *vars(tiling).values())
+    kernel.check(tiling, device, problem)
     resources = kernel.resources(problem, tiling, registers_per_thread)
-    resident = occupancy(
-        device.capability,
-        resources.threads,
-        resources.registers_per_thread,
-        dynamic_shared_bytes=resources.shared_bytes,
-    )
+    resident = resident_blocks(resources, device)
     blocks = grid(problem, tiling).blocks
     return Prediction(
         problem,
         kernel,
         tiling,
         device,
-        lower_bounds(problem, kernel, tiling, device),
+        resource_times(problem, kernel, tiling, device),
         resources,
         resident,
         blocks / np.maximum(1, device.sms * resident.blocks_per_sm),
     )
 
 
-def lower_bounds(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device) -> dict[str, Any]:
+def resident_blocks(resources: Resources, device: Device) -> Occupancy:
+    """What fits on a multiprocessor of a kernel that takes these resources; its shared memory is dynamic."""
+    return occupancy(
+        device.capability,
+        resources.threads,
+        resources.registers_per_thread,
+        dynamic_shared_bytes=resources.shared_bytes,
+    )
+
+
+def resource_times(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device) -> dict[str, Any]:
     """Seconds that each resource needs on its own.
 
     ffma            the FFMA pipes: one instruction a lane and cycle
-    issue           the schedulers: one warp instruction each a cycle
+    issue           the schedulers: one warp instruction each a cycle (FFMA, accesses but the stores of C)
     shared_memory   the banks: one wavefront a multiprocessor and cycle
-    l1              global loads through the same stage: 128 bytes a multiprocessor and cycle
+    l1              global loads through the same stage: 128 bytes, and a request each so many cycles
     l2              a block's tiles of A and B, read once by each block, and C
     dram            A, B and C once
+
+    Partial blocks count like whole ones: a warp with idle lanes is a warp. `l2` supposes that blocks share
+    nothing through L1; where they do, it is too long.
     """
     tiles = grid(problem, tiling)
     widths = kernel.widths(problem, tiling)
     rows, columns, depth = block_extents(problem, kernel, tiling)
     block_ffma = rows * columns * depth
     wavefronts, shared_requests = (count * tiles.k for count in _shared(kernel, tiling, widths, problem.element_bytes))
-    # lanes that load A and B: of the tiles, or without staging two for each multiplication
-    lanes_a, lanes_b = (rows * depth, depth * columns) if kernel.staged else (block_ffma, block_ffma)
-    global_requests = (lanes_a / widths.global_a + lanes_b / widths.global_b) / WARP_SIZE
+    # elements loaded of A and B: their tiles, or without staging one of each for every multiplication
+    loaded_a, loaded_b = (rows * depth, depth * columns) if kernel.staged else (block_ffma, block_ffma)
+    global_requests = (loaded_a / widths.global_a + loaded_b / widths.global_b) / WARP_SIZE
     warp_instructions = block_ffma / WARP_SIZE + shared_requests + global_requests
-    from_l2 = problem.m * problem.k * tiles.n + problem.k * problem.n * tiles.m + problem.m * problem.n
+    tiles_read = block_reads(problem, tiling) * problem.element_bytes
+    written = 1.0 * problem.m * problem.n * problem.element_bytes
 
     busiest_s = ceil_div(tiles.blocks, device.sms) / device.clock_hz  # for each cycle that a block costs
     return {
         "ffma": block_ffma / device.fp32_lanes_per_sm * busiest_s,
         "issue": warp_instructions / device.schedulers_per_sm * busiest_s,
         "shared_memory": wavefronts * busiest_s,
-        "l1": (lanes_a + lanes_b) / WARP_SIZE * busiest_s,
-        "l2": from_l2 * problem.element_bytes / device.l2_bytes_per_s,
+        "l1": np.maximum(
+            (loaded_a + loaded_b) * problem.element_bytes / PASS_BYTES,
+            global_requests * device.capability.request_interval_cycles,
+        )
+        * busiest_s,
+        "l2": (tiles_read + written) / device.l2_bytes_per_s,
         "dram": problem.compulsory_bytes / device.dram_bytes_per_s,
     }
 
 
+def block_reads(problem: Problem, tiling: Tiling) -> Any:
+    """Elements of A and B that blocks read if each reads its rows and columns once; a float, for size."""
+    tiles = grid(problem, tiling)
+    return 1.0 * problem.m * problem.k * tiles.n + 1.0 * problem.k * problem.n * tiles.m
+
+
 def block_extents(problem: Problem, kernel: Kernel, tiling: Tiling) -> tuple[Any, Any, Any]:
-    """(rows, columns, depth) that a whole block works on: its padded tile, or what exists of it where
-    nothing is staged. Partial blocks at the edges cost as much, a warp with idle lanes being a warp."""
+    """(rows, columns, depth) that a whole block works on: its padded tile; where nothing is staged, what
+    the warps cover that have an element of C."""
     if kernel.staged:
         return tiling.block_m, tiling.block_n, grid(problem, tiling).k * tiling.block_k
-    return np.minimum(tiling.block_m, problem.m), np.minimum(tiling.block_n, problem.n), problem.k
+    rows_of_warp = np.maximum(1, WARP_SIZE // tiling.block_n)
+    rows = np.minimum(tiling.block_m, ceil_div(problem.m, rows_of_warp) * rows_of_warp)
+    columns = np.minimum(tiling.block_n, ceil_div(problem.n, WARP_SIZE) * WARP_SIZE)
+    return rows, columns, problem.k
 
 
 def _shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -38,6 +39,29 @@ def whole_number(value: Any, name: str, least: int = 1, most: int = LARGEST_SIZE
     return number
 
 
+def require_one_shape(*values: Count) -> None:
+    """Raise InputError unless arrays among `values` broadcast together."""
+    shapes = [np.shape(value) for value in values]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        unlike = ", ".join(map(str, dict.fromkeys(shape for shape in shapes if shape)))
+        raise InputError(
+            f"arrays of shapes {unlike} do not go together; allowed: one shape, and plain numbers"
+        ) from None
+
+
+def fits(*products: tuple[Count, ...]) -> Any:
+    """Whether the sum of products is a count: exactly for whole numbers, to 10 digits for arrays.
+
+    Arrays are multiplied as floats here, because NumPy's whole numbers pass 2^63 in silence.
+    """
+    if any(np.ndim(factor) for factors in products for factor in factors):
+        total = sum(np.prod(np.broadcast_arrays(*factors), axis=0, dtype=float) for factors in products)
+        return total < LARGEST_COUNT * (1 - 1e-10)
+    return sum(math.prod(factors) for factors in products) <= LARGEST_COUNT
+
+
 def ceil_div(numerator: Count, denominator: Count) -> Count:
     """The quotient of two positive counts, rounded up."""
     return -(-numerator // denominator)
@@ -47,8 +71,8 @@ def ceil_div(numerator: Count, denominator: Count) -> Count:
 class Problem:
     """One multiplication, or many at once where sizes are int64 arrays.
 
-    Raises InputError for sizes that are not whole, not from 1 to LARGEST_SIZE, or that need more
-    FLOP than a signed 64-bit number counts.
+    Raises InputError for sizes that are not whole, not from 1 to LARGEST_SIZE, or whose FLOP or bytes
+    pass what a signed 64-bit number counts.
     """
 
     m: Count
@@ -59,12 +83,15 @@ class Problem:
     def __post_init__(self) -> None:
         for name in ("m", "n", "k"):
             object.__setattr__(self, name, whole_number(getattr(self, name), name))
-        if self.dtype not in ELEMENT_BYTES:
+        if not isinstance(self.dtype, str) or self.dtype not in ELEMENT_BYTES:
             raise unknown("dtype", str(self.dtype), ELEMENT_BYTES)
+        m, n, k, size = self.m, self.n, self.k, self.element_bytes
+        require_one_shape(m, n, k)
+        require(fits((2, m, n, k)), "m {m}, n {n}, k {k}: the count 2 m n k passes 2^63 - 1", m=m, n=n, k=k)
         require(
-            2.0 * self.m * self.n * self.k < LARGEST_COUNT,
-            "m {m}, n {n}, k {k}: the count 2 m n k passes 2^63 - 1",
-            m=self.m, n=self.n, k=self.k,
+            fits((m, k, size), (k, n, size), (m, n, size)),
+            "m {m}, n {n}, k {k}: the bytes of the three matrices pass 2^63 - 1",
+            m=m, n=n, k=k,
         )  # fmt: skip
 
     @property

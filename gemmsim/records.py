@@ -1,19 +1,15 @@
-"""What was measured: points, records, and the JSON Lines files that hold them, one record a line.
-
-A record is never changed, only appended; a file survives a crash in the middle of a line.
-"""
+"""What was measured: points and records, as nouns that refuse nonsense and as JSON. `record_files` keeps them."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
-from gemmsim.errors import InputError, MachineError
+from gemmsim.errors import InputError, one_line
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.problem import Problem
 from gemmsim.tiling import FIELDS, Tiling
@@ -22,9 +18,10 @@ SCHEMA = 1
 """Version of the records' form; a reader skips records of a later one."""
 TILING_KEYS = (*FIELDS, "warp_m", "warp_n", "swizzle", "split_k")
 """Keys of a tiling in JSON, whether or not a kernel has them; all others are ignored."""
-SHIPPED = Path(__file__).parent / "data" / "records" / "h200.jsonl"
-
-Parsed = TypeVar("Parsed")
+MOST = {"registers_per_thread": 255, "shared_bytes": 2**20, "local_bytes": 2**19, "blocks_per_sm": 64}
+"""What no GPU exceeds (CUDA Programming Guide, Technical Specifications: 255 registers and 512 KB of local memory a
+thread; at most 228 KB of shared memory and 32 blocks a multiprocessor, here with room for coming ones)."""
+MOST_COUNTED = 2**64 - 1
 
 
 class Resources(TypedDict):
@@ -43,7 +40,7 @@ class Failure:
     reason: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", " ".join(self.reason.split()) or "failed without a message")
+        object.__setattr__(self, "reason", one_line(self.reason) or "failed without a message")
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class Point:
         return f"{self.kernel} {self.problem} " + " ".join(f"{name}={value}" for name, value in tiling.items())
 
     def __str__(self) -> str:
-        return f"{self.kernel} {self.problem} {self.tiling}"
+        return f"{self.kernel} {self.problem} {kernel_named(self.kernel).describe(self.tiling)}"
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class Record:
     counters            the profiler's, whole numbers for the whole launch, by the names of the model
     environment         where, when and under which clocks and versions it ran
 
-    Raises InputError where these contradict each other.
+    Raises InputError where these contradict each other, or a number is none that a measurement gives.
     """
 
     point: Point
@@ -135,8 +132,13 @@ class Record:
             median = _positive(self.median_s, "median_s")
             if not self.samples_s or not min(self.samples_s) <= median <= max(self.samples_s):
                 raise InputError(f"median_s {median} does not lie among the samples_s")
+        elif self.median_s is not None:
+            _positive(self.median_s, "median_s")
+        if self.verification_error is not None and not 0 <= _number(self.verification_error) < math.inf:
+            raise InputError(f"verification_error {_short(self.verification_error)} is not a number from 0")
+        object.__setattr__(self, "resources", _resources(self.resources))
         for name, count in (self.counters or {}).items():
-            _count(count, f"counter {name}")
+            _count(count, f"counter {name}", MOST_COUNTED)
 
     @property
     def ok(self) -> bool:
@@ -167,7 +169,7 @@ class Record:
                 entries.get("device", ""),
                 entries.get("status", ""),
                 entries.get("failure"),
-                _resources(entries.get("resources")),
+                entries.get("resources"),
                 tuple(samples),
                 entries.get("median_s"),
                 entries.get("verification_error"),
@@ -192,79 +194,6 @@ class Record:
         }
 
 
-def latest(records: Iterable[Record]) -> list[Record]:
-    """The last record of every point and device, in the order in which the points first appear."""
-    return list({(record.device, record.point.key): record for record in records}.values())
-
-
-def read_records(path: str | Path) -> tuple[list[Record], list[str]]:
-    """(records, warnings) of a file: a damaged line is skipped and becomes a warning with its number.
-
-    Raises InputError when the file cannot be read or no line of it is a record.
-    """
-    records, warnings = scan_records(path)
-    if not records:
-        raise InputError(f"{path}: no record in it" + (f"; {warnings[0]}" if warnings else ""))
-    return records, warnings
-
-
-def scan_records(path: str | Path) -> tuple[list[Record], list[str]]:
-    """As `read_records`, but a file without a record is no error: a campaign may have died on its first."""
-    records: list[Record] = []
-    warnings: list[str] = []
-    content = _content(path)
-    numbers = [number for number, _ in _lines(content)]
-    for number, line in _lines(content):
-        try:
-            records.append(_parse(line, Record.from_dict, f"{path}, line {number}"))
-        except InputError as error:
-            cut = number == numbers[-1] and not content.endswith(b"\n")
-            warnings.append(f"{error}; skipped" + (" (the last line, cut off while it was written)" if cut else ""))
-    return records, warnings
-
-
-def read_points(path: str | Path) -> list[Point]:
-    """The points of a file, one JSON object a line.
-
-    Raises InputError, with the number of the line, for a line that is no point, and for an empty file.
-    """
-    points = [
-        _parse(line, Point.from_dict, f"{path}, line {number}") for number, line in _lines(_content(path))
-    ]  # fmt: skip
-    if not points:
-        raise InputError(f"{path}: no point in it")
-    return points
-
-
-def append_record(path: str | Path, record: Record) -> None:
-    """Add one line and see it onto the disk; a partial last line keeps its own, so that nothing is lost.
-
-    Raises MachineError when it cannot be written.
-    """
-    line = json.dumps(record.to_dict(), allow_nan=False, separators=(",", ":")).encode() + b"\n"
-    with _writing(path), open(path, "ab+") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                line = b"\n" + line
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def check_writable(path: str | Path) -> None:
-    """Raise MachineError unless records can be appended there: to be asked before the work, not after."""
-    with _writing(path), open(path, "ab"):
-        pass
-
-
-def shipped_records() -> Path:
-    """The file of the campaign that comes with the package; InputError if this installation has none."""
-    if not SHIPPED.is_file():
-        raise InputError(f"this installation has no shipped records ({SHIPPED.name}); give a file of your own")
-    return SHIPPED
-
-
 @contextmanager
 def _located(where: str) -> Iterator[None]:
     """Puts the place before the message of an InputError."""
@@ -272,40 +201,6 @@ def _located(where: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{where}: {error}" if where else str(error)) from None
-
-
-@contextmanager
-def _writing(path: str | Path) -> Iterator[None]:
-    """Turns the system's refusal to write into one line."""
-    try:
-        yield
-    except OSError as error:
-        raise MachineError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def _content(path: str | Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def _lines(content: bytes) -> list[tuple[int, bytes]]:
-    """(number from 1, text) of the lines that are not blank."""
-    return [(number, line) for number, line in enumerate(content.split(b"\n"), 1) if line.strip()]
-
-
-def _parse(line: bytes, form: Callable[[Any, str], Parsed], where: str) -> Parsed:
-    try:
-        data = json.loads(line.decode(), parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-        raise InputError(f"{where}: not readable as JSON ({reason})") from None
-    return form(data, where)
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _object(data: Any, what: str) -> dict[str, Any]:
@@ -320,24 +215,38 @@ def _resources(data: Any) -> Resources | None:
     entries = _object(data, "resources")
     blocks = entries.get("blocks_per_sm")
     return Resources(
-        registers_per_thread=_count(entries.get("registers_per_thread"), "registers_per_thread"),
-        shared_bytes=_count(entries.get("shared_bytes"), "shared_bytes"),
-        local_bytes=_count(entries.get("local_bytes"), "local_bytes"),
-        blocks_per_sm=None if blocks is None else _count(blocks, "blocks_per_sm"),
+        registers_per_thread=_limited(entries, "registers_per_thread"),
+        shared_bytes=_limited(entries, "shared_bytes"),
+        local_bytes=_limited(entries, "local_bytes"),
+        blocks_per_sm=None if blocks is None else _limited(entries, "blocks_per_sm"),
     )
 
 
-def _count(value: Any, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InputError(f"{name} {_short(value)} is not a whole number from 0")
+def _limited(entries: Mapping[str, Any], name: str) -> int:
+    return _count(entries.get(name), name, MOST[name])
+
+
+def _count(value: Any, name: str, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise InputError(f"{name} {_short(value)} is not a whole number from 0 to {most}")
     return value
 
 
 def _positive(value: Any, name: str) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < float("inf"):
+    number = _number(value)
+    if not 0 < number < math.inf:
         raise InputError(f"{name} {_short(value)} is not a positive number of seconds")
-    return float(value)
+    return number
+
+
+def _number(value: Any) -> float:
+    """The value as a float; NaN for what is no number, infinity for a whole number that no float holds."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _short(data: Any) -> str:

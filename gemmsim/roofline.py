@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim.banks import PASS_BYTES
 from gemmsim.device import Device
 from gemmsim.problem import Problem
-
-SHARED_BYTES_PER_CYCLE = 128
-"""What the 32 banks of one multiprocessor deliver in a pass (CUDA Programming Guide)."""
 
 
 def attainable(flop_per_byte: Any, peak_flop_per_s: float, bytes_per_s: float) -> Any:
@@ -37,5 +35,5 @@ def bandwidths(device: Device) -> dict[str, float]:
     return {
         "dram": device.dram_bytes_per_s,
         "l2": device.l2_bytes_per_s,
-        "shared_memory": SHARED_BYTES_PER_CYCLE * device.sms * device.clock_hz,
+        "shared_memory": PASS_BYTES * device.sms * device.clock_hz,
     }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from gemmsim import narrate
 from gemmsim.answers import DEVICE_NUMBERS, mean_error, source_of
 from gemmsim.compare import Comparison
 from gemmsim.console import facts, line, table
 from gemmsim.device import Device
-from gemmsim.edges import Coverage, Edges
 from gemmsim.explain import Decomposition
-from gemmsim.occupancy import UNLIMITED, Occupancy
+from gemmsim.kernels import kernel
+from gemmsim.ladder import Rung
+from gemmsim.occupancy import Occupancy
 from gemmsim.options import Configuration
 from gemmsim.predict import Prediction
 from gemmsim.records import Point, Record
@@ -20,18 +22,19 @@ from gemmsim.traffic import Traffic, formulas
 from gemmsim.units import count as count
 from gemmsim.units import duration as duration
 from gemmsim.units import percent as percent
-from gemmsim.units import plural
+from gemmsim.units import plural, tau, words
 from gemmsim.units import si as si
 
 WORST_POINTS = 5
 
 
-def explanation(asked: Configuration, found: Decomposition, resident: Occupancy) -> None:
-    """The decomposition as a short account, then what shared memory and the edges do."""
+def explanation(asked: Configuration, found: Decomposition, resident: Occupancy, unguarded: bool) -> None:
+    """The decomposition as a short account, then what shared memory and the edges do; `unguarded`: what they
+    would do to other kernels too."""
     _heading(asked, asked.device)
-    facts("How the work is divided", _division(found))
-    facts(f"What moves in one {_iteration(found)} of a block", _moves(found))
-    facts("What a block takes", _resources(found, resident, asked.device))
+    facts("How the work is divided", narrate.division(found))
+    facts(f"What moves in one {narrate.iteration(found)} of a block", narrate.moves(found))
+    facts("What a block takes", narrate.block(found, resident, asked.device))
     if found.accesses:
         table(
             "Shared memory: one block, one large iteration (excess: bank conflicts)",
@@ -43,108 +46,11 @@ def explanation(asked: Configuration, found: Decomposition, resident: Occupancy)
             ),
             text=(0, 1),
         )  # fmt: skip
-    facts("Edges", _edges(found.edges))
-
-
-def _division(found: Decomposition) -> Iterable[tuple[str, str]]:
-    tiling, tiles = found.tiling, found.grid
-    across, down = found.thread_grid
-    yield (
-        "grid",
-        f"{count(tiles.m)} x {count(tiles.n)} blocks of {tiling.block_m} x {tiling.block_n} results:"
-        f" {plural(found.blocks, 'block')} of {count(found.outputs_per_block)}",
-    )
-    yield (
-        "block",
-        f"{down} x {across} threads of {tiling.thread_m} x {tiling.thread_n} results:"
-        f" {plural(tiling.threads, 'thread')} ({plural(tiling.warps, 'warp')}) of {found.outputs_per_thread}",
-    )
-    small = f", {found.inner_iterations} small ones in each" if found.kernel.staged else ""
-    yield (
-        "k",
-        f"{plural(found.k_iterations, _iteration(found))}{small},"
-        f" {found.ffma_per_inner_iteration} FFMA a thread in each of those",
-    )
-
-
-def _iteration(found: Decomposition) -> str:
-    return "large iteration" if found.kernel.staged else "iteration"
-
-
-def _moves(found: Decomposition) -> Iterable[tuple[str, str]]:
-    widths, bits = found.widths, 8 * found.problem.element_bytes
-    if found.kernel.staged:
-        for name, width, how in (
-            ("a", widths.global_a, ", stored transposed" if found.kernel.transposed else ""),
-            ("b", widths.global_b, ""),
-        ):
-            rows, columns = found.tile_elements[name]
-            path = f"global -> registers -> shared memory, read {bits * width}-bit{how}"
-            yield f"tile of {name.upper()}", f"{rows} x {columns}, {path}"
-        fragments = f"{found.tiling.thread_m} + {found.tiling.thread_n}"
-        ahead = ", the next while the present one is multiplied" if found.kernel.prefetches else ""
-        yield "fragments", f"{fragments} elements a thread and small iteration, shared -> registers{ahead}"
-    else:
-        yield "A and B", f"an element of each for every thread, global memory -> registers, {bits}-bit"
-    yield "C", f"at the end, registers -> global memory, {bits * widths.global_c}-bit"
-
-
-def _resources(found: Decomposition, resident: Occupancy, device: Device) -> Iterable[tuple[str, str]]:
-    resources, stages = found.resources, found.tiling.stages
-    parts = f" ({stages} stages of {count(found.shared_bytes_per_stage)})" if stages > 1 else ""
-    yield "shared memory", f"{count(resources.shared_bytes)} bytes{parts}" if resources.shared_bytes else "none"
-    yield "registers", f"{resources.registers_per_thread} a thread ({resources.source})"
-    yield f"on {device.name}", _occupancy(resident)
-
-
-def _occupancy(resident: Occupancy) -> str:
-    if not resident.launches:
-        return f"does not launch: {resident.reason}"
-    limiters = " and ".join(name.replace("_", " ") for name in resident.limiters)
-    limits = ", ".join(
-        f"{name.replace('_', ' ')} {limit}" for name, limit in resident.limits.items() if limit != UNLIMITED
-    )
-    return (
-        f"{plural(resident.blocks_per_sm, 'block')} an SM, {plural(resident.warps_per_sm, 'warp')}, occupancy"
-        f" {percent(resident.occupancy)}, limited by {limiters} (blocks allowed: {limits})"
-    )
-
-
-def _edges(found: Edges) -> Iterable[tuple[str, str]]:
-    if found.whole:
-        yield "tiles", "all whole: m, n and k are multiples of the tile"
-    else:
-        partial = [f"{found.left[axis]} of {tile} along {axis}" for axis, tile in found.multiples.items() if tile > 1]
-        padding = f"{percent(found.padding_fraction)} of the FFMA" if found.padding_fraction else "no FFMA"
-        yield "last tile", f"covers {', '.join(partial)}; {padding} for padding"
-    if found.vector_multiples:
-        conditions = " and ".join(f"{axis} a multiple of {of}" for axis, of in found.vector_multiples.items())
-        yield "full vectors", f"need {conditions}; the matrix whose leading dimension is not moves one by one"
-    if not found.whole:
-        needed = ", ".join(f"{axis} of {tile}" for axis, tile in found.multiples.items() if tile > 1)
-        sizes = " x ".join(map(str, found.padded.values()))
-        yield "without guards", f"a kernel needs multiples ({needed}); padded, the sizes are {sizes}"
-    if found.overrun.unsafe_blocks:
-        yield (
-            "guards in m, n",
-            f"in the last blocks alone: {plural(found.overrun.unsafe_blocks, 'block')} would read"
-            f" {count(found.overrun.elements_past_b)} elements past the end of B each",
-        )
-    for name, coverage in (("grid rounded down", found.grid_rounded_down), ("grid swapped", found.grid_swapped)):
-        if not (coverage.launches and coverage.exact):
-            yield name, _coverage(coverage)
-
-
-def _coverage(found: Coverage) -> str:
-    if not found.launches:
-        return "no block: a launch error"
-    parts = (
-        ("rows", found.rows_never_written, "never written"),
-        ("columns", found.columns_never_written, "never written"),
-        ("rows", found.rows_out_of_range, "out of range"),
-        ("columns", found.columns_out_of_range, "out of range"),
-    )
-    return "; ".join(f"{what} {rows[0]} to {rows[-1]} {happens}" for what, rows, happens in parts if rows)
+    if found.conflicts:
+        facts("Where the bank conflicts are from", found.conflicts.items())
+    facts("Edges", narrate.edges(found))
+    if unguarded:
+        facts("The same tiling in kernels that guard less (those of gemmsim guard all)", narrate.unguarded(found.edges))
 
 
 def traffic(asked: Configuration, counted: Traffic) -> None:
@@ -186,7 +92,7 @@ def traffic(asked: Configuration, counted: Traffic) -> None:
     table(
         "Bytes",
         ("what", "bytes", "", ""),
-        ((name.replace("_", " "), count(of), si(of, "B"), notes[name]) for name, of in counted.bytes.items()),
+        ((words(name), count(of), si(of, "B"), notes[name]) for name, of in counted.bytes.items()),
         text=(0, 3),
     )
 
@@ -205,8 +111,8 @@ def prediction(asked: Configuration, found: Prediction) -> None:
                 f"{si(found.flop_per_s, 'FLOP/s')}, {percent(found.flop_per_s / peak_flop_per_s)} of the"
                 f" {si(peak_flop_per_s, 'FLOP/s')} peak",
             ),
-            ("bound by", found.bound_by.replace("_", " ")),
-            ("waves", f"{found.waves:.3g}"),
+            ("bound by", words(found.bound_by)),
+            ("waves", f"{found.waves:.3g}" if found.waves < 1000 else count(found.waves)),
         ]
     known += [
         ("floor", f"{duration(floor_s(asked.problem, device))} at peak rate, every matrix moved once"),
@@ -215,7 +121,7 @@ def prediction(asked: Configuration, found: Prediction) -> None:
             f"{plural(resources.threads, 'thread')}, {resources.registers_per_thread} registers each"
             f" ({resources.source}), {count(resources.shared_bytes)} bytes of shared memory",
         ),
-        ("residence", _occupancy(found.occupancy)),
+        ("residence", narrate.residence(found.occupancy, resources)),
         ("calibrated", "yes" if found.calibrated else "no: a lower bound from first principles"),
     ]
     facts("Prediction", known)
@@ -224,10 +130,49 @@ def prediction(asked: Configuration, found: Prediction) -> None:
         "What each resource would need on its own",
         ("resource", "time", "of the longest"),
         (
-            (name.replace("_", " "), duration(seconds), percent(seconds / longest_s))
+            (words(name), duration(seconds), percent(seconds / longest_s))
             for name, seconds in sorted(found.terms.items(), key=lambda term: -term[1])
         ),
     )
+
+
+def ladder(found: Sequence[Rung]) -> None:
+    """All kernels at one problem, a row each."""
+    first = found[0].prediction
+    line(f"C = A B, m x n x k = {first.problem}, {si(first.problem.flop, 'FLOP')}, on {first.device.title}")
+    table(
+        "",
+        ("kernel", "tiling", "time", "measured", "TFLOP/s", "peak", "bound by", "occ."),
+        (_rung(each) for each in found),
+        text=(0, 1, 6),
+    )
+    estimates = " (~ from an estimate of its registers)" if any(_estimated(each) for each in found) else ""
+    line(
+        "\ntime, TFLOP/s, peak (share of what the GPU can) and bound by are predicted; occ. is the share of a"
+        f" multiprocessor's warps that are resident{estimates}"
+    )
+
+
+def _rung(of: Rung) -> tuple[str, ...]:
+    found = of.prediction
+    measured = "-" if of.measured_s is None else duration(of.measured_s)
+    occupancy = f"{'~' if _estimated(of) else ''}{100 * found.occupancy.occupancy:.0f} %"
+    if not found.occupancy.launches:
+        return of.kernel.name, of.kernel.describe(of.tiling), "never", measured, "-", "-", "does not launch", occupancy
+    return (
+        of.kernel.name,
+        of.kernel.describe(of.tiling),
+        duration(found.time_s),
+        measured,
+        f"{found.flop_per_s / 1e12:.3g}",
+        percent(found.flop_per_s / found.device.fp32_flop_per_s),
+        words(found.bound_by),
+        occupancy,
+    )
+
+
+def _estimated(of: Rung) -> bool:
+    return of.prediction.resources.source == "estimate"
 
 
 def comparison(found: Comparison) -> None:
@@ -239,7 +184,7 @@ def comparison(found: Comparison) -> None:
             ("kernel", "points", "mean |error|", "largest", "mean signed", "Kendall tau"),
             (
                 (name, count(len(part.points)), percent(part.mape), percent(part.max_error),
-                 percent(mean_error(part), signed=True), _tau(part.kendall_tau))
+                 percent(mean_error(part), signed=True), tau(part.kendall_tau))
                 for name, part in [*found.by_kernel().items(), ("all", found)]
             ),
         )  # fmt: skip
@@ -293,7 +238,8 @@ def _failures(failed: Sequence[Record]) -> None:
 
 
 def _point(point: Point) -> tuple[str, str, str]:
-    return point.kernel, f"{point.problem.m}x{point.problem.n}x{point.problem.k}", str(point.tiling)
+    sizes = f"{point.problem.m}x{point.problem.n}x{point.problem.k}"
+    return point.kernel, sizes, kernel(point.kernel).describe(point.tiling)
 
 
 def devices(found: Sequence[Device]) -> None:
@@ -319,15 +265,20 @@ def devices(found: Sequence[Device]) -> None:
 
 
 def device(found: Device) -> None:
-    """One device: every number with its source."""
+    """One device: every number, and below them where each is from."""
     line(f"{found.title} ({found.name})")
-    rows = [("capability", found.capability.name, source_of(found, "capability"))]
-    for name, unit in DEVICE_NUMBERS:
-        value = getattr(found, name)
-        if value is not None:
-            note = f"; {found.notes[name]}" if name in found.notes else ""
-            rows.append((name, _quantity(value, unit), source_of(found, name) + note))
-    table("", ("", "value", "source"), rows, text=(0, 2))
+    sources: dict[str, int] = {}
+
+    def row(name: str, value: str) -> tuple[str, str, str]:
+        source = source_of(found, name) + (f"; {found.notes[name]}" if name in found.notes else "")
+        return name, value, f"[{sources.setdefault(source, len(sources) + 1)}]"
+
+    numbers = [(name, unit, getattr(found, name)) for name, unit in DEVICE_NUMBERS]
+    rows = [row(name, _quantity(value, unit)) for name, unit, value in numbers if value is not None]
+    table("", ("", "value", "source"), [row("capability", found.capability.name), *rows])
+    line("")
+    for source, number in sources.items():
+        line(f"[{number}] {source}", indent="    ")
 
 
 def _quantity(value: float, unit: str) -> str:
@@ -351,7 +302,5 @@ def _heading(asked: Configuration, on: Device | None = None) -> None:
     line(f"tiling: {values}")
     if asked.defaults:
         line(f"by default: {' '.join(asked.defaults)}")
-
-
-def _tau(value: float) -> str:
-    return "-" if value != value else f"{value:.3f}"
+    for name, elements in asked.unpadded.items():
+        line(f"{name} 0; the default tile has {elements}")

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from gemmsim.errors import InputError, require
-from gemmsim.problem import Count, whole_number
+from gemmsim.problem import Count, Problem, ceil_div, require_one_shape, whole_number
 
 WARP_SIZE = 32
 LARGEST_BLOCK = 1024
@@ -21,6 +23,12 @@ def nearest_divisor(number: int, wanted: int) -> int:
     """The divisor of `number` that is nearest to `wanted`; the smaller of two as near."""
     divisors = [d for d in range(1, number + 1) if number % d == 0]
     return min(divisors, key=lambda d: (abs(d - wanted), d))
+
+
+def nearest_multiple(number: Count, of: Count, positive: bool = True) -> Count:
+    """The multiple of `of` that is nearest to `number`, and not 0 if it has to be positive."""
+    below = (number + of // 2) // of * of
+    return np.maximum(below, of)[()] if positive else below
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class Tiling:
         for name in FIELDS:
             least, most = (0, LARGEST_PAD) if name.startswith("pad_") else (1, LARGEST_TILE)
             object.__setattr__(self, name, whole_number(getattr(self, name), name, least, most))
+        require_one_shape(*vars(self).values())
         for ok, message, values in self._rules():
             require(ok, message, **values)
 
@@ -82,10 +91,7 @@ class Tiling:
     @property
     def warps(self) -> Count:
         """Warps of a block, the last one possibly not full."""
-        return -(-self.threads // WARP_SIZE)
-
-    def __str__(self) -> str:
-        return f"{self.block_m}x{self.block_n}x{self.block_k}/{self.thread_m}x{self.thread_n}"
+        return ceil_div(self.threads, WARP_SIZE)
 
 
 FIELDS = tuple(field.name for field in fields(Tiling))
@@ -98,12 +104,42 @@ def _does_not_divide(axis: str) -> Any:
     )
 
 
+@dataclass(frozen=True)
+class Grid:
+    """Tiles along m, n and k: the grid of blocks, and the large iterations of each."""
+
+    m: Count
+    n: Count
+    k: Count
+    tiling: Tiling
+
+    @property
+    def blocks(self) -> Count:
+        """Blocks of the launch."""
+        return self.m * self.n
+
+    @property
+    def padded(self) -> tuple[Count, Count, Count]:
+        """m, n and k rounded up to whole tiles."""
+        return self.m * self.tiling.block_m, self.n * self.tiling.block_n, self.k * self.tiling.block_k
+
+
+def grid(problem: Problem, tiling: Tiling) -> Grid:
+    """Tiles that cover the problem along each axis, the last one possibly partly outside."""
+    return Grid(
+        ceil_div(problem.m, tiling.block_m),
+        ceil_div(problem.n, tiling.block_n),
+        ceil_div(problem.k, tiling.block_k),
+        tiling,
+    )
+
+
 def parse_extents(text: str, names: tuple[str, ...], option: str) -> dict[str, int]:
     """{name: number} from text like "128x128x8", one number for each of `names`.
 
     Raises InputError, naming the option, when the text has another form.
     """
-    if re.fullmatch(r"\d{1,9}(x\d{1,9})*", text) and text.count("x") + 1 == len(names):
+    if re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9})*", text) and text.count("x") + 1 == len(names):
         return dict(zip(names, map(int, text.split("x")), strict=True))
     form = "x".join(name.upper() for name in names)
     raise InputError(f"{option} {text!r} is not of the form {form}, such as {'x'.join(['8'] * len(names))}")

@@ -9,32 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from gemmsim.access import SECTOR_BYTES, Direction, count_global, global_accesses, shared_accesses
-from gemmsim.errors import require
+from gemmsim.banks import PASS_BYTES
+from gemmsim.errors import InputError, require
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.problem import LARGEST_COUNT, Count, Problem, ceil_div
-from gemmsim.tiling import Tiling
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Tiles along m, n and k: the grid of blocks, and the large iterations of each."""
-
-    m: Count
-    n: Count
-    k: Count
-
-    @property
-    def blocks(self) -> Count:
-        """Blocks of the launch."""
-        return self.m * self.n
-
-
-def grid(problem: Problem, tiling: Tiling) -> Grid:
-    """Tiles that cover the problem along each axis, the last one possibly partly outside."""
-    return Grid(
-        ceil_div(problem.m, tiling.block_m), ceil_div(problem.n, tiling.block_n), ceil_div(problem.k, tiling.block_k)
-    )
+from gemmsim.problem import LARGEST_COUNT, Count, Problem, fits
+from gemmsim.tiling import Tiling, grid
 
 
 def ffma(problem: Problem, kernel: Kernel, tiling: Tiling) -> Count:
@@ -46,14 +28,13 @@ def ffma(problem: Problem, kernel: Kernel, tiling: Tiling) -> Count:
     """
     if not kernel.staged:
         return problem.m * problem.n * problem.k
-    tiles = grid(problem, tiling)
-    padded = (tiles.m * tiling.block_m, tiles.n * tiling.block_n, tiles.k * tiling.block_k)
+    m, n, k = grid(problem, tiling).padded
     require(
-        2.0 * padded[0] * padded[1] * padded[2] < LARGEST_COUNT,
+        fits((2, m, n, k)),
         "the padded problem {m} x {n} x {k} has more register reads than 2^63 - 1",
-        m=padded[0], n=padded[1], k=padded[2],
+        m=m, n=n, k=k,
     )  # fmt: skip
-    return padded[0] * padded[1] * padded[2]
+    return m * n * k
 
 
 @dataclass(frozen=True)
@@ -194,14 +175,26 @@ class Traffic:
             "dram": self.problem.compulsory_bytes,
         }
 
+    @property
+    def flop_per_byte(self) -> dict[str, float]:
+        """FLOP, 2mnk, for each byte at every level that the launch uses: those of `bytes`, and for shared
+        memory its wavefronts, each a pass of all banks."""
+        passes = self.shared_load.wavefronts + self.shared_store.wavefronts
+        moved = {"dram": self.bytes["dram"], "l2": self.bytes["l2"], "shared_memory": passes * PASS_BYTES}
+        return {level: self.problem.flop / amount for level, amount in moved.items() if amount}
+
     bounds = {"l2": "upper", "dram": "lower"}  # noqa: RUF012 - one constant for all
 
 
 def traffic(problem: Problem, kernel: Kernel, tiling: Tiling) -> Traffic:
     """All counts of one launch (plain numbers, no arrays), exact for every size.
 
-    The cost does not grow with the problem. Raises InputError when a count passes 2^63 - 1.
+    The cost does not grow with the problem. Raises InputError when the kernel does not take the tiling or
+    the dtype, or a count passes 2^63 - 1.
     """
+    if np.ndim(problem.m + problem.n + problem.k + tiling.threads * tiling.block_k):
+        raise InputError("traffic counts one launch, of whole numbers; reads and ffma take arrays")
+    kernel.check(tiling, problem=problem)
     widths = kernel.widths(problem, tiling)
     tiles = grid(problem, tiling)
     loads, stores = shared_per_tile(kernel, tiling, widths, problem.element_bytes)
@@ -210,7 +203,7 @@ def traffic(problem: Problem, kernel: Kernel, tiling: Tiling) -> Traffic:
         requests, sectors, _ = count_global(access, problem, tiling)
         in_global[access.direction][0] += requests
         in_global[access.direction][1] += sectors
-    return Traffic(
+    counted = Traffic(
         problem,
         ffma(problem, kernel, tiling),
         reads(problem, kernel, tiling),
@@ -219,6 +212,9 @@ def traffic(problem: Problem, kernel: Kernel, tiling: Tiling) -> Traffic:
         GlobalCounts(*in_global["load"]),
         GlobalCounts(*in_global["store"]),
     )
+    for name, count in (counted.counters | counted.bytes).items():
+        require(count <= LARGEST_COUNT, f"{problem}: the count {name} passes 2^63 - 1")
+    return counted
 
 
 def formulas(kernel: Kernel) -> dict[str, str]:

@@ -33,6 +33,21 @@ def plural(value: Any, noun: str) -> str:
     return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
+def short_percent(fraction: float) -> str:
+    """The fraction in percent, three digits and no trailing zeros: "5 %", "0.0123 %"."""
+    return f"{100 * fraction:.3g} %"
+
+
+def tau(value: float) -> str:
+    """Kendall's tau, a dash where fewer than two different times leave none."""
+    return "-" if value != value else f"{value:.3f}"
+
+
+def words(name: str) -> str:
+    """A name of the model as prose has it: "shared memory" for "shared_memory"."""
+    return name.replace("_", " ")
+
+
 def _scaled(value: float, unit: str, prefixes: tuple[tuple[float, str], ...]) -> str:
     """Three significant digits, never in powers of ten, before the prefix and the unit."""
     rounded = float(f"{value:.3g}")  # first, so that 999.9 k becomes 1 M

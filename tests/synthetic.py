@@ -34,7 +34,18 @@ def timed(point: Point, device: Device, times: float, counted: bool = True, off_
         median_s=median,
         verification_error=1e-6,
         counters=counters if counted else None,
-        environment={"driver": "synthetic", "cuda": "13.0"},
+        environment={
+            "gpu": device.title,
+            "driver": "synthetic",
+            "cuda": "13.0",
+            "compiler": "nvcc 13.0.88",
+            "time": "2001-02-03T04:05:06+00:00",
+            "seed": 250,
+            "l2_flushed": True,
+            "sm_clock_hz": 1.98e9,
+            "power_w": 400 + times,
+            "temperature_c": 41.0,
+        },
     )
 
 

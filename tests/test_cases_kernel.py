@@ -27,7 +27,7 @@ from gemmsim.kernels import KERNELS, kernel
 from gemmsim.occupancy import occupancy
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
-from gemmsim.records import read_points
+from gemmsim.record_files import read_points
 from gemmsim.tiling import Tiling
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,13 +83,16 @@ def test_the_sizes_measured_would_show_swapped_dimensions(name):
 )  # fmt: skip
 def test_sizes_that_unguarded_kernels_cannot_take(capsys, sizes, multiples, padded):
     # github.com/yzhaiustc/Optimizing-SGEMM-on-NVIDIA-Turing-GPUs/issues/2 and /10. The kernels here guard every
-    # edge and take such sizes; `explain` says what others need, and the sizes to pad to.
+    # edge and take such sizes; `explain --edges` says what others need, and the sizes to pad to.
     found = answer(capsys, f"explain {sizes} --kernel vectorized --tile 64x32x8 --thread 4x4")
     unguarded = found["edges"]["unguarded"]
     assert (unguarded["right"], unguarded["multiples"], unguarded["padded_sizes"]) == (False, multiples, padded)
-    assert cli.main(f"explain {sizes} --kernel vectorized --tile 64x32x8 --thread 4x4".split()) == 0
+    line = f"explain {sizes} --kernel vectorized --tile 64x32x8 --thread 4x4"
+    assert cli.main(line.split()) == 0
+    assert "would" not in capsys.readouterr().out  # nothing is wrong with this launch
+    assert cli.main([*line.split(), "--edges"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "a kernel needs multiples (m of 64, n of 32, k of 8)" in shown
+    assert "would need multiples (m of 64, n of 32, k of 8)" in shown
     assert f"padded, the sizes are {' x '.join(map(str, padded.values()))}" in shown
 
 

@@ -27,7 +27,8 @@ from gemmsim.kernels import KERNELS, kernel
 from gemmsim.options import whole
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
-from gemmsim.records import Failure, Point, Record, scan_records
+from gemmsim.record_files import read_records, scan_records, shipped_records
+from gemmsim.records import Failure, Point, Record
 from gemmsim.traffic import traffic
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -164,7 +165,7 @@ def test_predict_says_what_python_says(answer):
     expected = predict(Problem(4096, 1000, 777), kernel("vectorized"), tiling, device("h100-sxm"))
     assert found["device"] == "h100-sxm"
     assert found["time_s"] == expected.time_s
-    assert found["cycles"] == expected.cycles
+    assert found["cycles"] == round(expected.cycles, 6)
     assert found["flop_per_s"] == expected.flop_per_s
     assert found["bound_by"] == expected.bound_by
     assert found["terms"] == pytest.approx(expected.terms)
@@ -206,6 +207,95 @@ def test_defaults_stand_in_for_tile_and_thread_and_are_named(answer, gemmsim):
     half = answer("explain 4096 --kernel vectorized --tile 64x64x8")
     assert (half["defaults"], half["tiling"]["pad_a"]) == (["--thread 8x8"], 0)
     assert "by default: --tile 32x32x32" in gemmsim("predict 4096 --kernel shared").out
+
+
+def test_padding_belongs_to_the_default_tile_and_its_loss_is_said(answer, gemmsim):
+    hint = "pad_a 0; the default tile has 4"
+    spelled_out = "4096 --kernel vectorized --tile 128x128x8 --thread 8x8"
+    for line, pad_a, hinted in (
+        ("4096 --kernel vectorized", 4, False),
+        ("4096 --kernel vectorized --thread 8x8", 4, False),
+        (spelled_out, 0, True),
+        (f"{spelled_out} --pad-a 0", 0, False),
+        (f"{spelled_out} --pad-a 4", 4, False),
+        ("4096 --kernel register --tile 128x128x8", 0, False),
+        (TEXTBOOK, 0, True),
+    ):
+        for command in ("explain", "predict"):
+            assert answer(f"{command} {line}")["tiling"]["pad_a"] == pad_a
+            assert (hint in gemmsim(f"{command} {line}").out.split("\n")) == hinted
+    assert "and 0 with --tile" in " ".join(gemmsim("explain --help").out.split())
+
+
+def test_what_asks_for_nothing_is_no_demand(answer):
+    found = answer("predict 64 --kernel vectorized --split-k 1 --swizzle 0 --stages 1")
+    assert found["tiling"] == answer("predict 64 --kernel vectorized")["tiling"]
+
+
+@pytest.mark.parametrize("command", ["explain", "predict"])
+def test_what_rests_on_an_estimate_says_so(gemmsim, command):
+    text = " ".join(gemmsim(f"{command} {TEXTBOOK}").out.split())
+    registers = re.search(r"from an estimate of (\d+) registers, --compile or --registers makes it exact", text)
+    assert f"{registers[1]} a thread (estimate)" in text or f"{registers[1]} registers each (estimate)" in text
+    assert "about 2 blocks an SM" in text
+    given = " ".join(gemmsim(f"{command} {TEXTBOOK} --registers 120").out.split())
+    assert " 2 blocks an SM" in given
+    assert "about" not in given
+    assert "from an estimate" not in given
+
+
+def test_matrices_beyond_the_memory_are_warned_of(gemmsim, answer):
+    assert answer("predict 108000 --kernel naive")["warnings"] == []  # 3 x 4 x 108000^2 = 139.97 GB of 141
+    for line in ("predict 108500 --kernel naive", "ladder 108500"):
+        result = gemmsim(f"{line} --json")
+        assert result.status == 0
+        assert result.document["warnings"] == [
+            "A, B and C take 141 GB, and h200 has 141 GB of memory: this cannot run there"
+        ]
+        assert result.err.startswith("gemmsim: warning: A, B and C take")
+
+
+def test_whole_cycles_are_whole(answer):
+    for options in (TEXTBOOK, "4096 --kernel vectorized", "2048 --kernel vectorized --device rtx-3090"):
+        cycles = answer(f"predict {options}")["cycles"]
+        assert cycles == int(cycles)
+
+
+# ladder
+
+
+def test_the_ladder_is_what_predict_and_the_records_say(answer, gemmsim):
+    found = answer("ladder 4096")
+    records, _ = read_records(shipped_records())
+    assert [rung["kernel"] for rung in found["rungs"]] == list(KERNELS)
+    for rung in found["rungs"]:
+        point = {"m": 4096, "n": 4096, "k": 4096, "kernel": rung["kernel"], "tiling": rung["tiling"]}
+        (record,) = (record for record in records if record.point == Point.from_dict(point))
+        assert rung["measured_s"] == record.median_s
+        registers = rung["registers_per_thread"]
+        assert registers == {"value": record.resources["registers_per_thread"], "source": "compiler"}
+        alone = answer(f"predict 4096 --kernel {rung['kernel']} --registers {registers['value']}")
+        for name in ("tiling", "time_s", "flop_per_s", "bound_by", "occupancy"):
+            assert rung[name] == alone[name], name
+        assert rung["peak_fraction"] == alone["flop_per_s"] / device("h200").fp32_flop_per_s
+    shown = gemmsim("ladder 4096").out
+    for rung in found["rungs"]:
+        row = next(line for line in shown.split("\n") if line.startswith(f"{rung['kernel']} "))
+        assert f"{rung['time_s'] * 1e3:.3g} ms" in row
+        assert f"{rung['measured_s'] * 1e3:.3g} ms" in row
+        assert f"{100 * rung['peak_fraction']:.1f} %" in row
+        assert f"{rung['flop_per_s'] / 1e12:.3g} " in row
+    assert "~" not in shown
+
+
+def test_the_ladder_without_records_of_the_device(answer, gemmsim, campaign):
+    found = answer("ladder 1000 700 77 --device a10")
+    assert found["problem"] == {"m": 1000, "n": 700, "k": 77, "dtype": "fp32"}
+    assert {rung["measured_s"] for rung in found["rungs"]} == {None}
+    assert {rung["registers_per_thread"]["source"] for rung in found["rungs"]} == {"estimate"}
+    assert "~100 %" in gemmsim("ladder 1000 700 77 --device a10").out
+    own = answer("ladder 1000 777 333 --records", str(campaign))
+    assert all(rung["measured_s"] > rung["time_s"] for rung in own["rungs"])
 
 
 def test_registers_can_be_given(answer):
@@ -253,7 +343,7 @@ def test_tables_show_the_numbers_of_the_document(answer, gemmsim, options):
     for group in groups:
         for name, value in found[group].items():
             assert f"{value:,}" in shown, (group, name)
-    shown = numbers(gemmsim(f"explain {options}").out)
+    shown = numbers(gemmsim(f"explain {options} --edges").out)
     found = answer(f"explain {options}")
     for name in ("blocks", "threads_per_block", "outputs_per_block", "k_iterations", "shared_bytes"):
         assert f"{found[name]:,}" in shown, name
@@ -275,7 +365,8 @@ def test_tables_show_the_numbers_of_the_document(answer, gemmsim, options):
 
 @pytest.mark.parametrize(
     "line",
-    [f"explain {TEXTBOOK}", "explain 1001 999 77 --kernel vectorized", "explain 77 --kernel naive",
+    [f"explain {TEXTBOOK}", "explain 1001 999 77 --kernel vectorized --edges", "ladder 4096",
+     "ladder 1000 --device t4", "explain 77 --kernel naive",
      f"traffic {TEXTBOOK}", "traffic 100000 --kernel naive", "predict 4096 --kernel vectorized",
      "predict 512 --kernel register --tile 128x128x8 --thread 4x4 --registers 200", "devices", "devices h200"],
 )  # fmt: skip
@@ -325,6 +416,18 @@ def test_a_device_file_will_do(answer, tmp_path):
     assert (found["name"], found["sms"], found["sources"]["sms"]) == ("mine", 10, "not given")
     assert found["sources"]["dram_bytes"] == "its box"
     assert answer("predict 512 --kernel naive --device", str(file))["device"] == "mine"
+
+
+@pytest.mark.parametrize("columns", ["20", "40", "80", "200"])
+def test_no_width_breaks_an_address_or_a_number(gemmsim, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = gemmsim("devices h200").out
+    for source in device("h200").sources.values():
+        for address in re.findall(r"https?://[^\s,)]+", source):
+            assert address in shown
+    assert re.search(r"^l2_bytes_per_s +9.7 TB/s +\[\d+\]$", shown, re.MULTILINE)
+    shown = gemmsim("ladder 4096").out
+    assert re.search(r"^vectorized +128x128x8/8x8.* 2.78 ms ", shown, re.MULTILINE)
 
 
 # measure and validate, on a machine that is made up
@@ -448,7 +551,7 @@ def test_the_options_of_measure_reach_it(monkeypatch, gemmsim):
     gemmsim("measure 64 --kernel naive --no-flush --out somewhere.jsonl --resume --device h100-sxm")
     gemmsim("measure 64 --kernel naive --counters")
     (first, out, counters, resume, flush, _, _, on), second = seen
-    assert [str(point) for point in first] == ["naive 64 x 64 x 64 fp32 8x32x1/1x1"]
+    assert [str(point) for point in first] == ["naive 64 x 64 x 64 fp32 8x32"]
     assert (out, counters, resume, flush, on.name) == ("somewhere.jsonl", False, True, False, "h100-sxm")
     assert (second[1:5], second[7]) == ((None, True, False, True), None)
 
@@ -545,7 +648,8 @@ def test_report_names_its_files(answer, gemmsim, drawn):
 # What bad input gets
 
 SIZES = [
-    ("", "sizes"), ("1024 512", "2 numbers; allowed: M, or M N K"), ("1 2 3 4", "4 numbers"),
+    ("", "sizes are missing; give M, or M N K"),
+    ("1024 512", "2 numbers; allowed: M, or M N K"), ("1 2 3 4", "4 numbers"),
     ("0", "m 0 is out of range; allowed: whole numbers from 1 to 2147418112; nearest: 1"),
     ("-5", "m -5 is out of range"), ("2.5", "m '2.5' is not a whole number"), ("-2.5", "nearest: 1"),
     ("1e9", "m '1e9' is not a whole number"), ("-1e9", "'-1e9' is negative"), ("many", "m 'many' is not a whole"),
@@ -587,10 +691,10 @@ BAD_LAUNCHES = {
     "--kernel vectorized --pad-b -4": "--pad-b -4 is out of range; allowed: whole numbers from 0 to 256; nearest: 0",
     "--kernel vectorized --stages 2": "stages 2: kernel vectorized holds 1",
     "--kernel double_buffer --vector 1 --tile 128x128x3": "block_k 3: kernel double_buffer alternates",
-    "--kernel vectorized --warp 32x64": "kernel vectorized has no warp_m",
+    "--kernel vectorized --warp 32x64": "kernel vectorized has no --warp; it has: block_m",
     "--kernel vectorized --warp 32": "--warp '32' is not of the form WMxWN",
-    "--kernel vectorized --split-k 4": "kernel vectorized has no split_k",
-    "--kernel vectorized --swizzle 3": "kernel vectorized has no swizzle",
+    "--kernel vectorized --split-k 4": "kernel vectorized has no --split-k",
+    "--kernel vectorized --swizzle 3": "kernel vectorized has no --swizzle",
     "--kernel naive --dtype fp16": "dtype fp16 has no kernels; allowed: fp32",
     "--kernel naive --dtype fp99": "unknown dtype 'fp99'; nearest: fp32",
     "--kernel naive --tle 8x32": "unknown option '--tle'; nearest: --tile",
@@ -617,6 +721,8 @@ def test_what_the_device_cannot_hold(refusal, answer):
     [
         ("--device h201", "unknown device 'h201'; nearest: h200"),
         ("--device none.toml", "none.toml does not exist"),
+        ("--device ./mine.txt", "./mine.txt: a device file ends in .toml"),
+        ("--device mine.json", "mine.json: a device file ends in .toml"),
         ("--registers 0", "--registers 0 is out of range; allowed: whole numbers from 1 to 255; nearest: 1"),
         ("--registers 300", "nearest: 255"),
         ("--registers 40 --compile", "two answers"),
@@ -642,12 +748,15 @@ def test_a_name_of_several_lines_stays_on_one(refusal):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("", "no command; known: explain, traffic"),
+        ("", "no command; known: ladder, explain, traffic"),
         ("predct 64", "unknown command 'predct'; nearest: predict"),
         ("--json predict 64", "--json stands before the command"),
         ("report", "the following arguments are required: --out"),
         ("devices h200 h100", "unexpected 'h100'"),
         ("compare nowhere.jsonl", "cannot read nowhere.jsonl: No such file"),
+        ("compare campaigns/small.jsonl", "campaigns/small.jsonl is a file of points, not of records"),
+        ("report campaigns/small.jsonl --out no", "campaigns/small.jsonl is a file of points, not of records"),
+        ("ladder 64 --records campaigns/small.jsonl", "campaigns/small.jsonl is a file of points, not of records"),
         ("measure --points nowhere.jsonl", "cannot read nowhere.jsonl: No such file"),
         ("measure 64 --points nowhere.jsonl", "brings its own sizes and kernels"),
         ("measure --kernel naive --points nowhere.jsonl", "brings its own sizes and kernels"),
@@ -656,7 +765,8 @@ def test_a_name_of_several_lines_stays_on_one(refusal):
         ("measure 64 --kernel naive --counters=yes", "--counters"),
     ],
 )
-def test_bad_commands(refusal, line, says):
+def test_bad_commands(refusal, monkeypatch, line, says):
+    monkeypatch.chdir(ROOT)
     assert says in refusal(line)
 
 
@@ -756,6 +866,18 @@ def test_help_and_version(gemmsim):
     assert whole_help.status == 0
     assert all(f"    {command} " in whole_help.out for command in commands.COMMANDS)
     assert re.fullmatch(r"gemmsim \d+\.\d+\.\d+\n", gemmsim("--version").out)
+
+
+def test_help_shows_what_there_is(gemmsim):
+    shown = gemmsim("explain --help").out
+    assert shown.startswith("usage: gemmsim explain M [N K] --kernel K [options]\n")
+    tiling = shown.split("\ntiling:\n")[1].split("\nexample")[0]
+    assert re.findall(r"^  (--[\w-]+)", tiling, re.MULTILINE) == [
+        "--tile", "--thread", "--vector", "--pad-a", "--pad-b", "--stages",
+    ]  # fmt: skip
+    assert not re.search(r"--(warp|split-k|swizzle)", shown)
+    assert "NAME|FILE.toml" in gemmsim("devices --help").out
+    assert "glossary" in gemmsim("--help").out
 
 
 def test_documents_hold_plain_data_alone():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -178,6 +179,12 @@ class TestWithAFakeCompiler:
         assert isinstance(found, Failure)
         assert "longer than" in found.reason
 
+    def test_flags_of_the_surroundings_do_not_count(self, use, monkeypatch):
+        monkeypatch.setenv("NVCC_APPEND_FLAGS", "-O0")
+        monkeypatch.setenv("NVCC_PREPEND_FLAGS", "-G")
+        use(f'test -z "$NVCC_APPEND_FLAGS$NVCC_PREPEND_FLAGS" || exit 1\n{GOOD}')
+        assert isinstance(compile_many([job()])[0], Cubin)
+
     def test_many_at_once_share_the_cache(self, use, own_cache):
         use(GOOD)
         with ThreadPoolExecutor(8) as pool:
@@ -204,6 +211,19 @@ class TestCacheFolder:
         assert found.parent == tmp_path
         assert cache_folder() == found
         assert found.stat().st_mode & 0o077 == 0
+
+    def test_where_not_even_that_it_is_one_for_the_process(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("GEMMSIM_CACHE", str(tmp_path / "file/cache"))
+        (tmp_path / "file").write_text("in the way")
+        (tmp_path / f"gemmsim-{os.getuid()}").write_text("in the way too")
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        compiling._folder_of_this_process.cache_clear()
+        try:
+            found = cache_folder()
+            assert found.parent == tmp_path
+            assert cache_folder() == found
+        finally:
+            compiling._folder_of_this_process.cache_clear()
 
 
 def test_without_a_compiler_the_error_says_how_to_get_one(monkeypatch):

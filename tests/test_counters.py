@@ -134,7 +134,7 @@ FAKE_NCU = """\
 #!{python}
 import json, os, sys
 from gemmsim.kernels import KERNELS
-from gemmsim.records import read_points
+from gemmsim.record_files import read_points
 
 arguments = sys.argv[1:]
 value = lambda name: arguments[arguments.index(name) + 1]
@@ -274,7 +274,7 @@ class TestCounting:
 
     def test_a_profiler_that_takes_too_long_is_ended(self, profiler, warnings, monkeypatch):
         monkeypatch.setattr(counting, "START_TIMEOUT_S", 0.2)
-        monkeypatch.setattr(counting, "POINT_TIMEOUT_S", 0)
+        monkeypatch.setattr(counting, "COUNTED_POINT_TIMEOUT_S", 0)
         profiler.path.write_text("#!/bin/sh\nsleep 60 & wait\n")
         with pytest.raises(MachineError, match="took too long"):
             count(POINTS[:1], warnings.append)

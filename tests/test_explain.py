@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from examples import example
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim import narrate
 from gemmsim.edges import aligned_multiples, coverage, edges, unguarded_overrun
 from gemmsim.errors import InputError
-from gemmsim.explain import explain
+from gemmsim.explain import MOST_PADDING, clearing_padding, conflicts, explain
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling
-from gemmsim.traffic import ffma, shared_per_tile
+from gemmsim.traffic import access_costs, ffma, shared_per_tile
 
 SIZES = st.integers(1, 300)
 SMALL_SIZES = st.integers(1, 40)
@@ -52,6 +55,68 @@ def test_the_accesses_of_the_textbook_example(textbook):
     assert (costs["store_a"].requests, costs["store_a"].wavefronts, costs["store_a"].excess) == (32, 64, 32)
     # 8 warps x 8 steps x 2 vectors; lanes 32 bytes apart read 128 bits: twice the ideal
     assert (costs["load_b"].requests, costs["load_b"].wavefronts, costs["load_b"].excess) == (128, 1024, 512)
+
+
+def test_where_the_conflicts_of_the_textbook_example_are_from(textbook):
+    assert textbook.conflicts == {
+        # two vectors of four along k in a row of A: rows 0 and 4 of the transposed tile, 4 x 128 elements apart
+        "store_a": "lanes spread over 2 rows of the tile, 512 elements apart, so a warp takes 2 wavefronts, not 1;"
+        " pad_a 4 clears it",
+        # a thread reads 8 neighbours in two vectors; 4 quarters of a warp, each twice
+        "load_b": "lanes lie 8 elements apart, so a warp takes 8 wavefronts, not 4; all in one row of the tile, so"
+        " pad_b cannot change it",
+    }
+
+
+@st.composite
+def padded_tilings(draw):
+    """(kernel, tiling) of a staged kernel, with some padding."""
+    of = kernel(draw(st.sampled_from([name for name in sorted(KERNELS) if KERNELS[name].staged])))
+    ranges = {"block_m": (16, 32), "block_n": (16, 32), "block_k": (4, 8, 16), "pad_a": (0, 4, 8), "pad_b": (0, 4)}
+    if of.thread_tiled:
+        ranges |= {"thread_m": (4, 8), "thread_n": (4, 8)}
+    return of, of.tiling(**{name: draw(st.sampled_from(values)) for name, values in ranges.items()})
+
+
+@given(padded_tilings(), st.sampled_from([63, 64]))
+def test_what_is_said_of_conflicts_is_so(chosen, k):
+    (of, tiling), problem = chosen, Problem(64, 64, k)
+    widths = of.widths(problem, tiling)
+
+    def excess(access, **padding):
+        padded = replace(tiling, **padding)
+        return next(c.excess for c in access_costs(of, padded, of.widths(problem, padded)) if c.name == access)
+
+    said = conflicts(problem, of, tiling)
+    assert set(said) == {cost.name for cost in access_costs(of, tiling, widths) if cost.excess}
+    for access, sentence in said.items():
+        pad = f"pad_{access[-1]}"
+        as_wide = [p for p in range(0, MOST_PADDING + 1, tiling.vector)
+                   if of.widths(problem, replace(tiling, **{pad: p})) == widths]  # fmt: skip
+        cleared = [p for p in as_wide if not excess(access, **{pad: p})]
+        if "cannot change it" in sentence:
+            assert {excess(access, **{pad: p}) for p in as_wide} == {excess(access)}
+        elif cleared:
+            assert sentence.endswith(f"; {pad} {cleared[0]} clears it")
+            assert clearing_padding(problem, of, tiling, access) == cleared[0]
+        else:
+            assert sentence.endswith(f"; no aligned {pad} up to 32 clears it")
+
+
+def test_edges_say_what_is_so_of_this_launch():
+    of = kernel("vectorized")
+    ragged = explain(Problem(1001, 1903, 2107), of, example("vectorized"))
+    assert dict(narrate.edges(ragged)) == {
+        "last tile": "covers 105 of 128 along m, 111 of 128 along n, 3 of 8 along k",
+        "FFMA": "3.3 % multiply zeros outside; every access is guarded, so the result is right",
+        "A": "moves one element at a time, k = 2107 not being a multiple of 4",
+        "B and C": "move one element at a time, n = 1903 not being a multiple of 4",
+    }
+    even = explain(Problem(1024, 1920, 2112), of, example("vectorized"))
+    assert dict(narrate.edges(even)) == {"tiles": "all whole: m, n and k are multiples of the tile"}
+    one = explain(Problem(1001, 1024, 8), kernel("shared"), Tiling(8, 8, 8))
+    assert dict(narrate.unguarded(one.edges))["grid rounded down"] == "row 1000 never written"
+    assert "rows 1001 to 1023 out of range" in dict(narrate.unguarded(one.edges))["grid swapped"]
 
 
 def test_registers_are_marked_with_where_they_are_from():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,7 +22,8 @@ from gemmsim.gpu.environment import parse_query, under_load
 from gemmsim.gpu.machine import GpuMachine
 from gemmsim.gpu.run import LEAST_SAMPLES, MOST_SAMPLES, enough, time_launches
 from gemmsim.gpu.session import GpuFacts
-from gemmsim.gpu.supervisor import Supervisor, worker_environment
+from gemmsim.gpu.supervisor import Supervisor, end, worker_environment
+from gemmsim.gpu.toolchain import Tool
 from gemmsim.kernels import KERNELS
 from gemmsim.measure import measure
 from gemmsim.problem import Problem
@@ -51,7 +54,19 @@ for line in sys.stdin:
         time.sleep(60)
     if m == 80:
         sys.exit(0)
+    if m == 96:  # killed in the middle of an answer
+        print('{{"record": {{"point": {{"m": 9', end="", flush=True)
+        os.abort()
+    if m == 112:
+        print(json.dumps(dict(error="the input\\nis unusable", exit_status=2)), flush=True)
+        sys.exit(2)
+    if m == 128:
+        print(json.dumps(dict(usable=True)), flush=True)
+        continue
+    print("{{noise}}\\n[1, 2]\\n7")
     record = dict(point=request["point"], device=request["device"], status="ok", samples_s=[1e-3], median_s=1e-3)
+    if m == 144:
+        record["median_s"] = -1
     record["environment"] = dict(pid=os.getpid(), flush=request["flush"])
     print(json.dumps(dict(record=record, usable=m != 64)), flush=True)
 """
@@ -67,7 +82,7 @@ class TestSupervisor:
     def test_deaths_and_hangs_are_failed_records_and_the_next_point_is_measured(self):
         with Supervisor(timeout_s=1) as workers:
             assert workers.facts() == FACTS
-            records = [workers.measure(point, "h200", True, {"gpu": "x"}) for point in POINTS[:6]]
+            records = [workers.measure(point, "h200", True, {"gpu": "x"}) for point in (*POINTS[:5], POINTS[0])]
         assert [record.failure for record in records] == [
             None,
             "launch failed: the process on the GPU died: CUDA error",
@@ -77,6 +92,17 @@ class TestSupervisor:
             None,
         ]
         assert records[1].environment == {"gpu": "x"}
+
+    def test_answers_without_a_record_are_failed_records_and_the_next_point_is_measured(self):
+        with Supervisor() as workers:
+            records = [workers.measure(POINTS[i], "h200", True, {"gpu": "x"}) for i in (5, 0, 6, 0, 7, 0, 8, 0)]
+        assert [record.ok for record in records] == [False, True] * 4
+        cut, error, empty, unusable = (str(record.failure) for record in records[::2])
+        assert cut.startswith("launch failed: the process on the GPU died: ")
+        assert error == "the input is unusable"
+        assert empty == "the process on the GPU gave no record"
+        assert unusable.startswith("the process on the GPU gave no usable record: median_s -1")
+        assert records[2].environment == {"gpu": "x"}
 
     def test_after_a_broken_context_another_process_goes_on(self):
         with Supervisor() as workers:
@@ -127,14 +153,39 @@ class TestSupervisor:
     def test_the_whole_campaign_through_the_present_machine(self, monkeypatch, tmp_path):
         cubin = Cubin(tmp_path, 255, 0, 8, 16, "nvcc")
         monkeypatch.setattr(gpu_machine, "compile_many", lambda jobs, progress: [cubin] * len(jobs))
+        monkeypatch.setattr(gpu_machine, "nvcc", lambda: Tool(tmp_path / "nvcc", "13.0"))
         too_large = Point(Problem(16, 16, 16), "shared", KERNELS["shared"].tiling(block_m=32, block_n=32, block_k=1024))
         warnings: list[str] = []
-        records = measure([POINTS[0], too_large, POINTS[3]], warn=warnings.append)
-        assert [record.ok for record in records] == [True, False, True]
+        larger = Point(Problem(256, 64, 32), POINTS[3].kernel, POINTS[3].tiling)
+        records = measure([POINTS[0], too_large, POINTS[3], larger], warn=warnings.append)
+        assert [record.ok for record in records] == [True, False, True, True]
         assert "allowed on h200: up to 232448 bytes" in str(records[1].failure)
         assert records[1].environment["gpu"] == "NVIDIA H200"
-        assert len(warnings) == 2
-        assert all("spill 16 bytes" in warning for warning in warnings)
+        assert records[1].environment["compiler"] == "nvcc 13.0"
+        spill = "its 255 registers a thread spill 16 bytes; measured all the same"
+        assert warnings == [f"naive 8x32: {spill}", f"vectorized 128x128x8/8x8: {spill}"]
+
+
+class TestEnding:
+    def test_a_process_and_what_it_started_are_killed(self):
+        process = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True)
+        end(process)
+        assert process.returncode == -signal.SIGKILL
+
+    def test_a_process_that_does_not_even_die_is_left_behind(self, monkeypatch):
+        """As one that waits for a broken driver: killed, and waited for so long, but not for ever."""
+        killed: list[int] = []
+
+        class Undying:
+            pid = -1
+
+            def wait(self, timeout=None):
+                assert timeout is not None, "this would never return"
+                raise subprocess.TimeoutExpired("worker", timeout)
+
+        monkeypatch.setattr(os, "killpg", lambda pid, number: killed.append(pid))
+        end(Undying())
+        assert killed == [-1]
 
 
 class TestWhichDevice:
@@ -227,6 +278,11 @@ def test_the_worker_finds_the_package_wherever_it_lies(monkeypatch):
     paths = worker_environment()["PYTHONPATH"].split(os.pathsep)
     assert paths[0] == "/elsewhere"
     assert any((Path(path) / "gemmsim").is_dir() for path in paths[1:])
+
+
+def test_the_worker_finds_the_cubins(monkeypatch, tmp_path):
+    monkeypatch.setattr(supervising, "cache_folder", lambda: tmp_path)
+    assert worker_environment()["GEMMSIM_CACHE"] == str(tmp_path)
 
 
 def test_facts_travel_as_json():

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel, sources
+from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem
+from gemmsim.record_files import read_records, shipped_records
 
 
 def test_every_kernel_has_its_source():
@@ -132,6 +134,52 @@ def test_resources(name):
     known = each.resources(Problem(1024, 1024, 1024), tiling, 77)
     assert (known.registers_per_thread, known.source) == (77, "compiler")
     assert known.shared_bytes == {"naive": 0, "double_buffer": 16384}.get(name, 8192)
+
+
+def test_the_estimate_of_registers_against_the_compiler():
+    records, _ = read_records(shipped_records())
+    compiled = {}
+    for record in records:
+        point = record.point
+        widths = kernel(point.kernel).widths(point.problem, point.tiling)
+        compiled[point.kernel, point.tiling, widths] = record
+    errors = []
+    for record in compiled.values():
+        point = record.point
+        estimate = kernel(point.kernel).resources(point.problem, point.tiling).registers_per_thread
+        errors.append(estimate / record.resources["registers_per_thread"] - 1)
+    assert len(errors) == 37
+    assert np.mean(np.abs(errors)) < 0.10
+    assert np.max(np.abs(errors)) < 0.29
+
+
+@pytest.mark.parametrize(
+    ("tile", "thread", "most"), [((256, 128, 16), (8, 4), 64), ((32, 256, 8), (8, 1), 64), ((128, 128, 8), (8, 8), 255)]
+)
+def test_the_estimate_never_keeps_a_block_from_starting(tile, thread, most):
+    register = kernel("register")
+    tiling = register.tiling(
+        **dict(zip(("block_m", "block_n", "block_k", "thread_m", "thread_n"), tile + thread, strict=True))
+    )
+    estimate = register.resources(Problem(1024, 1024, 1024), tiling).registers_per_thread
+    assert estimate <= most
+    assert occupancy(device("h200").capability, tiling.threads, estimate).launches
+
+
+@pytest.mark.parametrize("neutral", [{"split_k": 1}, {"swizzle": 0}, {"stages": 1}, {"vector": 1, "pad_b": 0}])
+def test_values_that_demand_nothing(neutral):
+    register = kernel("register")
+    assert register.tiling(**TILE, **neutral) == register.tiling(**TILE)
+    with pytest.raises(InputError, match="kernel register has no"):
+        register.tiling(**TILE, **{next(iter(neutral)): 2} if "stages" not in neutral else {"split_k": 2})
+
+
+def test_descriptions_tell_tilings_apart():
+    records, _ = read_records(shipped_records())
+    points = {(r.point.kernel, r.point.tiling) for r in records}
+    assert len({kernel(name).describe(tiling) + name for name, tiling in points}) == len(points) == 25
+    assert kernel("vectorized").describe(kernel("vectorized").tiling(**TILE, pad_a=4)) == "128x128x8/8x8 pad_a=4"
+    assert kernel("naive").describe(kernel("naive").tiling()) == "8x32"
 
 
 def test_many_tilings_at_once():

@@ -13,20 +13,24 @@ from gemmsim.errors import InputError, MachineError
 from gemmsim.kernels import KERNELS
 from gemmsim.measure import measure
 from gemmsim.problem import Problem
-from gemmsim.records import Failure, Point, Record, read_records
+from gemmsim.record_files import read_records
+from gemmsim.records import Failure, Point, Record
 
 H200 = device("h200")
 POINTS = [Point(Problem(16 * (i + 1), 64, 32), name, example(name)) for i, name in enumerate([*KERNELS] * 2)]
 
 
-def ok(point: Point) -> Record:
-    return Record(point, "h200", "ok", samples_s=(1e-3,), median_s=1e-3, environment={"time": time.time()})
+def ok(point: Point, **environment: object) -> Record:
+    return Record(
+        point, "h200", "ok", samples_s=(1e-3,), median_s=1e-3, environment={"time": time.time(), **environment}
+    )
 
 
 class FakeMachine:
     """Measures at once; remembers what it was asked, and does as `behaviour` says of a point."""
 
     device = H200
+    compiler: str | None = "nvcc 13.0"
 
     def __init__(self, behaviour: Callable[[Point], Record] = ok, refused: Sequence[Point] = ()) -> None:
         self.behaviour, self.refused = behaviour, refused
@@ -50,7 +54,7 @@ class FakeMachine:
         return self.behaviour(point)
 
     def environment(self):
-        return {"gpu": "fake"}
+        return {"gpu": "fake", "compiler": self.compiler}
 
 
 @pytest.fixture
@@ -83,7 +87,7 @@ class TestCampaign:
             "not legal here",
         ]
         assert POINTS[0] not in machine.measured
-        assert records[0].environment == {"gpu": "fake"}
+        assert records[0].environment["gpu"] == "fake"
         assert len(read_records(out)[0]) == len(POINTS)
 
     def test_counters_come_into_the_record(self):
@@ -108,7 +112,7 @@ class TestCampaign:
         count = machine.count
 
         def counting(points):
-            written.append(len(read_records(out)[0]) if out.stat().st_size else 0)
+            written.append(len(read_records(out)[0]) if out.exists() else 0)
             return count(points)
 
         monkeypatch.setattr(machine, "count", counting)
@@ -145,6 +149,21 @@ class TestCampaign:
             measure(POINTS, tmp_path / "no" / "records.jsonl", machine=machine)
         assert machine.prepared == []
 
+    def test_without_a_gpu_no_file_is_left(self, monkeypatch, out):
+        def no_gpu(*_):
+            raise MachineError("no GPU")
+
+        monkeypatch.setattr("gemmsim.gpu.machine.GpuMachine", no_gpu)
+        with pytest.raises(MachineError, match="no GPU"):
+            measure(POINTS, out)
+        assert not out.exists()
+
+    def test_warnings_go_to_standard_error_in_one_line(self, monkeypatch, capsys):
+        machine = FakeMachine()
+        monkeypatch.setattr(machine, "count", lambda points: [Failure("not counted")] * len(points))
+        measure(POINTS[:1], counters=True, machine=machine)
+        assert capsys.readouterr() == ("", f"gemmsim: warning: {POINTS[0]}: not counted\n")
+
     def test_resuming_needs_a_file(self):
         with pytest.raises(InputError, match="resume"):
             measure(POINTS, resume=True, machine=FakeMachine())
@@ -161,7 +180,8 @@ class TestResuming:
         first, second = FakeMachine(behaviour), FakeMachine()
         with pytest.raises(KeyboardInterrupt):
             measure(POINTS, out, machine=first)
-        assert out.read_bytes() == b"" or out.read_bytes().endswith(b"\n")
+        assert out.exists() == (after > 0)
+        assert not out.exists() or out.read_bytes().endswith(b"\n")
         records = measure(POINTS, out, resume=True, machine=second)
         assert first.measured[:-1] + second.measured == POINTS
         assert [record.point for record in records] == POINTS
@@ -201,6 +221,39 @@ class TestResuming:
         machine = FakeMachine()
         measure(POINTS[:3], out, counters=True, resume=True, machine=machine)
         assert machine.measured == POINTS[:2]
+
+    def test_a_later_failure_repeats_nothing(self, out):
+        measure(POINTS[:1], out, machine=FakeMachine())
+        measure(POINTS[:1], out, machine=FakeMachine(lambda point: Record.failed(point, "h200", Failure("died"), {})))
+        machine = FakeMachine()
+        (record,) = measure(POINTS[:1], out, resume=True, machine=machine)
+        assert record.ok
+        assert machine.measured == []
+
+    def test_what_was_measured_with_another_l2_is_measured_again(self, out):
+        for flushed, point in ((True, POINTS[0]), (False, POINTS[1]), (True, POINTS[2]), (False, POINTS[2])):
+            measure([point], out, machine=FakeMachine(lambda point, flushed=flushed: ok(point, l2_flushed=flushed)))
+        machine = FakeMachine(lambda point: ok(point, l2_flushed=True))
+        records = measure(POINTS[:3], out, resume=True, flush=True, machine=machine)
+        assert machine.measured == POINTS[1:2]
+        assert [record.environment["l2_flushed"] for record in records] == [True] * 3
+        machine = FakeMachine(lambda point: ok(point, l2_flushed=False))
+        measure(POINTS[:3], out, resume=True, flush=False, machine=machine)
+        assert machine.measured == POINTS[:1]
+
+    @pytest.mark.parametrize(
+        ("kept", "present", "warned"),
+        [("nvcc 12.9", "nvcc 13.0", True), ("nvcc 13.0", "nvcc 13.0", False), (None, "nvcc 13.0", False)],
+    )
+    def test_records_of_another_compiler_are_kept_with_one_warning(self, out, kept, present, warned):
+        measure(POINTS[:3], out, machine=FakeMachine(lambda point: ok(point, compiler=kept)))
+        machine, warnings = FakeMachine(), []
+        machine.compiler = present
+        measure(POINTS[:4], out, resume=True, machine=machine, warn=warnings.append)
+        assert machine.measured == POINTS[3:4]
+        assert len(warnings) == warned
+        assert all("nvcc 12.9" in warning and "nvcc 13.0" in warning for warning in warnings)
+        measure(POINTS[3:4], out, resume=True, machine=machine, warn=pytest.fail)  # the others are not asked for
 
     def test_without_resuming_everything_is_measured_and_appended(self, out):
         measure(POINTS[:2], out, machine=FakeMachine())

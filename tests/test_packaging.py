@@ -23,7 +23,7 @@ import pytest
 
 import gemmsim
 from gemmsim.kernels import KERNELS
-from gemmsim.records import read_points
+from gemmsim.record_files import read_points
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "gemmsim"
@@ -32,9 +32,9 @@ HEAVY = {"pandas", "matplotlib", "pycuda", "rich", "jinja2"}
 MAY_BE_HEAVY = {"console", "show", "plots", "report"}
 
 LAYERS = (
-    "errors", "units", "problem", "tiling", "device", "occupancy", "kernels", "ladder", "banks", "access", "traffic",
-    "edges", "explain", "roofline", "predict", "records", "compare", "options", "answers", "gpu", "measure", "console",
-    "show", "plots", "report", "commands", "cli", "__main__",
+    "errors", "units", "problem", "tiling", "device", "occupancy", "kernels", "banks", "access", "traffic", "edges",
+    "explain", "roofline", "predict", "records", "record_files", "ladder", "compare", "options", "answers", "narrate",
+    "gpu", "measure", "console", "show", "plots", "report", "commands", "cli", "__main__",
 )  # fmt: skip
 """The modules from the bottom up: each may import those before it, none after it."""
 

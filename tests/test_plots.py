@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from itertools import combinations
 
+import matplotlib.image
 import numpy as np
 import pytest
 import synthetic
@@ -21,7 +23,7 @@ from gemmsim.device import device
 from gemmsim.kernels import KERNELS
 from gemmsim.ladder import default_tiling, ladder
 from gemmsim.plots import DARK, LIGHT, RooflinePoint
-from gemmsim.plots.style import styles
+from gemmsim.plots.style import points_at, styles
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.records import Point
@@ -197,7 +199,7 @@ def test_a_prediction_without_end_is_flagged_not_dropped(comparison):
 def test_terms_and_measured_times(comparison):
     ax = plots.time_terms(axes(), PREDICTIONS, MEASURED_S)
     for name in next(iter(PREDICTIONS.values())).terms:
-        assert xy(called(ax, name))[:, 0] == pytest.approx(
+        assert xy(called(ax, name.replace("_", " ")))[:, 0] == pytest.approx(
             [1e3 * prediction.terms[name] for prediction in PREDICTIONS.values()]
         )
     (measured,) = (lines for lines in ax.collections if lines.get_label() == "measured")
@@ -208,10 +210,19 @@ def test_terms_and_measured_times(comparison):
     assert "measured" not in legend_of(plots.time_terms(axes(), PREDICTIONS, {}))
 
 
-def test_panels_share_axes_and_one_legend():
+@pytest.mark.parametrize("stacked", [False, True])
+def test_panels_have_the_same_axes_and_one_legend(stacked):
     points = {"dram": POINTS[:4], "l2": POINTS, "shared_memory": []}
-    drawn = plots.rooflines(plots.figure(), H200, points, "a title")
+    drawn = plots.rooflines(
+        plots.figure(5, 12) if stacked else plots.figure(), H200, points, "a title", stacked=stacked
+    )
     assert len({(ax.get_xlim(), ax.get_ylim()) for ax in drawn.axes}) == 1
+    drawn.draw_without_rendering()
+    corners = np.array([ax.get_position().p0 for ax in drawn.axes])
+    assert [len(set(of_axis)) for of_axis in corners.T.round(6)] == ([1, 3] if stacked else [3, 1])
+    (legend,) = drawn.legends
+    assert drawn.bbox.x0 <= legend.get_window_extent().x0
+    assert legend.get_window_extent().x1 <= drawn.bbox.x1
     texts = [text.get_text() for text in drawn.legends[0].get_texts()]
     assert len(texts) == len(set(texts)) == 3 + 1 + 1 + len(POINTS)
 
@@ -299,12 +310,56 @@ def test_series_stand_out_and_apart(theme):
 
 def test_kernels_have_a_color_and_a_marker_of_their_own():
     together = styles(KERNELS, LIGHT)
-    colors, markers = map(set, zip(*together.values(), strict=True))
-    assert len(colors) == len(markers) == len(KERNELS)
+    assert len({style.color for style in together.values()}) == len(KERNELS)
+    assert len({style.marker for style in together.values()}) == len(KERNELS)
     alone = styles(["register"], LIGHT)
     assert alone["register"] == together["register"]  # the same in every picture
     many = styles([f"kernel_{number:02}" for number in range(30)], LIGHT)
     assert len(set(many.values())) == 30
+
+
+def pixels(ax: Axes, color: str) -> int:
+    """Pixels of a picture that have, nearly, that color."""
+    picture = matplotlib.image.imread(io.BytesIO(rendered(ax, "png")))[..., :3]
+    wanted = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return int((np.abs(picture - wanted).max(axis=-1) < 0.04).sum())
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("first_measured", [False, True])
+@pytest.mark.parametrize("second_measured", [False, True])
+def test_of_two_markers_at_one_place_both_are_seen(theme, first_measured, second_measured):
+    for first, second in combinations(KERNELS, 2):
+        ax = plots.figure(1, 1, theme).subplots()
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        ax.set_axis_off()
+        pair = styles((first, second), theme)
+        for (name, style), filled in zip(pair.items(), (first_measured, second_measured), strict=True):
+            points_at(ax, [(0.5, 0.5)], theme, style=style, label=name, where="", filled=filled)
+        for style in pair.values():
+            assert pixels(ax, style.color) >= 30, (first, second, style.marker)
+
+
+@pytest.mark.parametrize("level", bandwidths(H200))
+def test_the_ridge_is_told_where_no_point_is(level):
+    ax = plots.roofline(axes(), H200, POINTS, level)
+    assert f"ridge at {H200.fp32_flop_per_s / bandwidths(H200)[level]:.3g} FLOP/byte" in ax.get_title()
+    assert not ax.texts
+
+
+def test_labels_of_several_lines_and_the_legend_keep_apart():
+    lines = {f"{name}\n128x128x8/8x8\npad_a=4": of for name, of in READS.items()}
+    for ax in (
+        plots.reads_per_level(axes(), lines, PROBLEM, note="a note"),
+        plots.time_terms(axes(), {f"{name}\n8x8": of for name, of in PREDICTIONS.items()}, {}, note="a note"),
+    ):
+        assert ax.get_title().endswith("\na note")
+        assert isinstance(ax.figure, Figure)
+        ax.figure.draw_without_rendering()
+        legend = ax.get_legend()
+        assert legend is not None
+        below = min(label.get_window_extent().y0 for label in (*ax.get_xticklabels(), ax.xaxis.label))
+        assert legend.get_window_extent().y1 <= below
 
 
 def test_every_kernel_has_a_default_tiling_that_it_takes():

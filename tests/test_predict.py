@@ -12,8 +12,9 @@ from gemmsim.device import device, devices
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.predict import predict
-from gemmsim.problem import Problem
+from gemmsim.problem import LARGEST_SIZE, Problem
 from gemmsim.roofline import attainable, bandwidths, floor_s, ridge
+from gemmsim.traffic import traffic
 
 H200 = device("h200")
 SIZES = st.integers(1, 6000)
@@ -131,3 +132,46 @@ def test_the_ceilings_meet_at_the_ridge(peak, rate, intensity):
 def test_nearer_memory_is_faster():
     rates = list(bandwidths(H200).values())
     assert rates == sorted(rates)
+
+
+LIMITS = st.sampled_from([1, 2, 1000, 2**20, 2**24, 2**30, LARGEST_SIZE])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@given(m=LIMITS, n=LIMITS, k=LIMITS)
+def test_huge_sizes_are_the_same_as_arrays_or_refused_in_both(name, m, n, k):
+    def predicted(*sizes):
+        try:
+            return predict(Problem(*sizes), kernel(name), example(name), H200)
+        except InputError as error:
+            return str(error)
+
+    alone, array = predicted(m, n, k), predicted(*(np.array([size]) for size in (m, n, k)))
+    if isinstance(alone, str):
+        assert array == alone
+        return
+    for term, time_s in alone.terms.items():
+        assert array.terms[term] == pytest.approx(time_s)
+        assert time_s >= 0
+
+
+def test_arrays_that_do_not_go_together():
+    two, three = np.arange(1, 3), np.arange(1, 4)
+    with pytest.raises(InputError, match=r"arrays of shapes \(2,\), \(3,\) do not go together"):
+        Problem(two, three, 1)
+    with pytest.raises(InputError, match=r"arrays of shapes \(2,\), \(3,\) do not go together"):
+        predict(Problem(two, 1, 1), kernel("naive"), kernel("naive").tiling(block_n=three), H200)
+
+
+def test_dtypes_without_kernels():
+    with pytest.raises(InputError, match="dtype fp16 has no kernels; allowed: fp32"):
+        predict(Problem(64, 64, 64, "fp16"), kernel("naive"), example("naive"), H200)
+    with pytest.raises(InputError, match="dtype fp16 has no kernels; allowed: fp32"):
+        traffic(Problem(64, 64, 64, "fp16"), kernel("naive"), example("naive"))
+
+
+def test_gpus_that_take_two_cycles_for_a_request():
+    problem, naive = Problem(1024, 1024, 1024), kernel("naive")
+    slow, fast = (predict(problem, naive, example("naive"), device(name)) for name in ("rtx-3090", "a100-40gb-sxm"))
+    cycles = [p.terms["l1"] * p.device.clock_hz / -(-4096 // p.device.sms) for p in (slow, fast)]
+    assert cycles[0] == pytest.approx(2 * cycles[1])

@@ -9,8 +9,10 @@ import pytest
 
 from gemmsim.cli import main
 from gemmsim.compare import compare
-from gemmsim.device import device
-from gemmsim.records import read_records, shipped_records
+from gemmsim.device import device, devices
+from gemmsim.kernels import kernel
+from gemmsim.problem import Problem
+from gemmsim.record_files import read_records, shipped_records
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -50,7 +52,8 @@ def test_the_figures_in_the_text(comparison):
     textbook = [
         point.measured_s
         for point in comparison.points
-        if str(point.point) == "double_buffer 4096 x 4096 x 4096 fp32 128x128x8/8x8" and not point.point.tiling.pad_a
+        if (point.point.kernel, point.point.problem) == ("double_buffer", Problem(4096, 4096, 4096))
+        and kernel("double_buffer").describe(point.point.tiling) == "128x128x8/8x8"
     ]
     assert f"An H200 takes {1e3 * textbook[0]:.2f} ms" in text
 
@@ -65,8 +68,18 @@ def test_the_commands_print_what_is_shown(capsys):
             assert line.strip() in printed
 
 
+def test_the_reason_of_the_conflicts(capsys):
+    (sentence,) = re.findall(r"^    load_b .*\n.*\n", README, re.M)
+    assert main(["explain", "2048", "--kernel", "double_buffer", "--tile", "128x128x8", "--thread", "8x8"]) == 0
+    assert " ".join(sentence.split()) in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_number_of_devices():
+    assert f"one of the {len(devices())} that `gemmsim devices` lists" in README
+
+
 def test_the_python_example():
-    code = re.search(r"```python\n(.*?)```", README, re.S)[1]
+    code = "\n".join(re.findall(r"```python\n(.*?)```", README, re.S))
     names: dict[str, object] = {}
     exec(code, names)  # our own text
     for expression, expected in re.findall(r"^(.*?)  # (.+)$", code, re.M):

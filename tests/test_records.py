@@ -11,29 +11,21 @@ from examples import example
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim import records
+from gemmsim import record_files, records
 from gemmsim.errors import InputError, MachineError
 from gemmsim.kernels import KERNELS
 from gemmsim.problem import Problem
-from gemmsim.records import (
-    Failure,
-    Point,
-    Record,
-    append_record,
-    latest,
-    read_points,
-    read_records,
-    scan_records,
-    shipped_records,
-)
+from gemmsim.record_files import append_record, latest, read_points, read_records, scan_records, shipped_records
+from gemmsim.records import Failure, Point, Record, Resources
 
 POINT = Point(Problem(512, 384, 96), "register", example("register"))
+RESOURCES = Resources(registers_per_thread=96, shared_bytes=8192, local_bytes=0, blocks_per_sm=2)
 SAMPLES_S = (2e-4, 1e-4, 3e-4)
 RECORD = Record(
     POINT,
     "h200",
     "ok",
-    resources={"registers_per_thread": 96, "shared_bytes": 8192, "local_bytes": 0, "blocks_per_sm": 2},
+    resources=RESOURCES,
     samples_s=SAMPLES_S,
     median_s=2e-4,
     verification_error=1e-7,
@@ -50,12 +42,11 @@ points = st.builds(
     sizes,
 )
 seconds = st.floats(1e-9, 1e3)
-counts = st.integers(0, 2**63)
+counts = st.integers(0, records.MOST_COUNTED)
 json_values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 environments = st.dictionaries(st.text(), json_values, max_size=5)
-resources = st.fixed_dictionaries(
-    {"registers_per_thread": counts, "shared_bytes": counts, "local_bytes": counts, "blocks_per_sm": st.none() | counts}
-)
+limited = {name: st.integers(0, most) for name, most in records.MOST.items()}
+resources = st.fixed_dictionaries({**limited, "blocks_per_sm": st.none() | limited["blocks_per_sm"]})
 measured = st.builds(
     lambda point, samples, **rest: Record(
         point, "h200", "ok", samples_s=samples, median_s=sorted(samples)[len(samples) // 2], **rest
@@ -152,6 +143,24 @@ def test_a_missing_key_is_named(key):
         {"samples_s": (1e-4, 0)},
         {"counters": {"ffma": -1}},
         {"counters": {"ffma": 1.5}},
+        {"counters": {"ffma": 2**64}},
+        {"samples_s": (10**400,)},
+        {"samples_s": (True,)},
+        {"verification_error": -1e-9},
+        {"verification_error": math.nan},
+        {"verification_error": math.inf},
+        {"verification_error": "small"},
+        {"verification_error": True},
+        {"verification_error": 10**400},
+        {"status": "failed", "failure": "timeout", "median_s": math.nan},
+        {"resources": {**RESOURCES, "registers_per_thread": 256}},
+        {"resources": {**RESOURCES, "registers_per_thread": 31.5}},
+        {"resources": {**RESOURCES, "registers_per_thread": None}},
+        {"resources": {**RESOURCES, "shared_bytes": -1}},
+        {"resources": {**RESOURCES, "shared_bytes": 2**40}},
+        {"resources": {**RESOURCES, "local_bytes": 2**40}},
+        {"resources": {**RESOURCES, "blocks_per_sm": 1000}},
+        {"resources": 7},
         {"device": ""},
     ],
     ids=str,
@@ -221,6 +230,36 @@ class TestFiles:
         assert f"{path}, line 2: " in warnings[0]
         assert "\n" not in warnings[0]
 
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ({"verification_error": "none"}, 'verification_error "none" is not a number from 0'),
+            (
+                {"resources": {**RESOURCES, "registers_per_thread": 999}},
+                "999 is not a whole number from 0 to 255",
+            ),
+            ({"resources": {**RESOURCES, "blocks_per_sm": -1}}, "blocks_per_sm -1"),
+            ({"samples_s": [10**400]}, "samples_s 1000"),
+            ({"median_s": "fast"}, 'median_s "fast"'),
+        ],
+    )
+    def test_a_record_with_a_number_of_no_measurement_is_skipped_as_damage_is(self, path, change, said):
+        append_record(path, RECORD)
+        with open(path, "a") as file:
+            file.write(json.dumps({**RECORD.to_dict(), **change}) + "\n")
+        append_record(path, RECORD)
+        found, (warning,) = read_records(path)
+        assert found == [RECORD, RECORD]
+        assert f"{path}, line 2: " in warning
+        assert said in warning
+
+    def test_asking_whether_it_can_be_written_changes_nothing(self, path):
+        record_files.check_writable(path)
+        assert not path.exists()
+        append_record(path, RECORD)
+        record_files.check_writable(path)
+        assert read_records(path) == ([RECORD], [])
+
     @pytest.mark.parametrize("content", [b"", b"\n\n", b"damaged\n", b'{"schema": 99}\n'])
     def test_nothing_usable_is_an_error(self, path, content):
         path.write_bytes(content)
@@ -238,7 +277,7 @@ class TestFiles:
         with pytest.raises(MachineError, match="cannot write"):
             append_record(tmp_path / "missing" / "records.jsonl", RECORD)
         with pytest.raises(MachineError, match="cannot write"):
-            records.check_writable(tmp_path)
+            record_files.check_writable(tmp_path)
 
     def test_points_are_read_and_a_broken_one_is_named(self, path):
         good = json.dumps(POINT.to_dict())
@@ -258,7 +297,21 @@ def test_latest_keeps_the_last_of_each_point_and_device():
     assert latest([RECORD, other, elsewhere, again]) == [again, other, elsewhere]
 
 
+def test_a_later_failure_hides_no_result():
+    failed = Record.failed(POINT, "h200", Failure("timeout"), {})
+    once_more, again = Record.failed(POINT, "h200", Failure("died"), {}), replace(RECORD, median_s=1e-4)
+    assert latest([RECORD, failed]) == latest([failed, RECORD]) == [RECORD]
+    assert latest([RECORD, failed, again, once_more]) == [again]
+    assert latest([failed, once_more]) == [once_more]
+
+
+def test_a_point_says_all_that_tells_it_from_others():
+    padded = replace(POINT, tiling=replace(POINT.tiling, pad_a=4))
+    assert len({str(POINT), str(padded)}) == 2
+    assert str(POINT) == "register 512 x 384 x 96 fp32 128x128x8/8x8"
+
+
 def test_without_shipped_records_the_error_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(records, "SHIPPED", tmp_path / "h200.jsonl")
+    monkeypatch.setattr(record_files, "SHIPPED", tmp_path / "h200.jsonl")
     with pytest.raises(InputError, match="no shipped records"):
         shipped_records()

@@ -25,9 +25,9 @@ from gemmsim.problem import Problem
 from gemmsim.records import Point, Record
 from gemmsim.report import write_report
 from gemmsim.report.chapter import chapter, fastest
-from gemmsim.report.pictures import PICTURES, intensity
-from gemmsim.report.tables import tables, tiling_text
-from gemmsim.traffic import traffic
+from gemmsim.report.pictures import PICTURES, roofline_points
+from gemmsim.report.surroundings import surroundings
+from gemmsim.report.tables import tables
 from gemmsim.units import duration, percent
 
 H200, T4 = device("h200"), device("t4")
@@ -89,7 +89,7 @@ def test_files_are_page_pictures_and_tables(campaign):
     stems = {path.stem for path in files if path.suffix in (".svg", ".png")}
     assert stems == {f"h200-{picture.name}" for picture in PICTURES}
     assert {path.stem for path in files if path.suffix == ".csv"} == {
-        f"h200-{name}" for name in ("best", "ladder", "kernels", "counters", "counts", "points", "failed")
+        f"h200-{name}" for name in ("best", "picks", "ladder", "kernels", "counters", "counts", "points", "failed")
     }
     for path in files:
         content = path.read_bytes()
@@ -130,8 +130,10 @@ def test_every_picture_says_in_words_what_it_shows(campaign):
         assert re.search(r"\d", image["alt"])
         embedded = base64.b64decode(image["src"].partition(",")[2])
         assert embedded in [path.read_bytes() for path in files if path.suffix == ".svg"]
-    dark = [source["srcset"] for source in parsed.all("source")]
-    assert len(set(dark) - {image["src"] for image in images}) == len(PICTURES)
+    others = parsed.all("source")
+    narrow = [source["srcset"] for source in others if "max-width" in source["media"]]
+    assert len(narrow) == 2 * sum(picture.draw_narrow is not None for picture in PICTURES) == 4
+    assert len({source["srcset"] for source in others} - {image["src"] for image in images}) == len(PICTURES) + 4
     for picture in PICTURES:
         assert len(re.findall(r"\.(?: |$)", picture.reading)) == 2, "two sentences on how to read it"
 
@@ -150,9 +152,10 @@ def test_the_answer_comes_first(campaign):
         f"Fastest at {largest}: {best.point.kernel}",
         f"Predicted {duration(best.predicted_s)}, measured {duration(best.measured_s)}",
         f"{percent(largest.flop / best.measured_s / H200.fp32_flop_per_s)} of the FP32 peak",
-        f"says that {best.prediction.bound_by} binds",
+        f"says that {best.prediction.bound_by.replace('_', ' ')} binds",
         f"Mean absolute error {percent(found.mape)}",
-        f"Kendall tau {found.kendall_tau:.3f}",
+        f"Kendall tau, all points {found.kendall_tau:.3f}",
+        f"Kendall tau within a size {found.tau_within_problems:.3f}",
         f"Counts equal to hardware {equal} of {total}",
         "Points without a time 2",
     ):
@@ -180,7 +183,7 @@ def test_csv_numbers_are_those_of_compare(campaign):
 
     parts = {**found.by_kernel(), "all": found}
     assert frames["kernels"]["kernel"].tolist() == list(parts)
-    for name in ("mape", "max_error", "kendall_tau"):
+    for name in ("mape", "max_error", "mean_error", "kendall_tau"):
         assert frames["kernels"][name].tolist() == [getattr(part, name) for part in parts.values()]
 
     assert frames["counters"].values.tolist() == [
@@ -233,8 +236,11 @@ def test_the_same_records_give_the_same_bytes(tmp_path, undrawn):
 
 def test_one_line_is_enough(tmp_path, undrawn):
     parsed, files = report(tmp_path, [synthetic.timed(POINT, H200, 1.25)])
-    assert "Mean absolute error 20.0 % Largest absolute error 20.0 % Kendall tau - " in " ".join(parsed.text.split())
+    assert "Mean absolute error 20.0 % Largest absolute error 20.0 % Kendall tau, all points - " in " ".join(
+        parsed.text.split()
+    )
     assert "nan" not in parsed.text.lower()
+    assert "h200-picks.csv" not in {path.name for path in files}  # one point leaves no choice
     assert re.search(r"\b0 of \d+ counts differ", parsed.text)
     assert len(parsed.all("img")) == len(PICTURES)
     frame = pd.read_csv(files[0].parent / "h200-ladder.csv").set_index("kernel")
@@ -296,13 +302,31 @@ def test_a_device_of_ones_own_needs_its_description(tmp_path, undrawn):
     assert "my-gpu-points.csv" in {path.name for path in files}
 
 
-def test_damaged_lines_are_named_without_the_path(tmp_path, undrawn):
+def test_damaged_lines_are_named_here_and_on_the_page_without_the_path(tmp_path, undrawn, capsys):
     source = synthetic.write(tmp_path / "records.jsonl", [synthetic.timed(POINT, H200, 1.2)])
     with open(source, "a", encoding="utf-8") as file:
         file.write('{"point": ')
     text = write_report(source, tmp_path / "out")[0].read_text(encoding="utf-8")
     assert "records.jsonl, line 2" in text
     assert str(tmp_path) not in text
+    told, said = capsys.readouterr()
+    assert told == ""
+    assert f"warning: {source}, line 2" in said
+    warnings: list[str] = []
+    write_report(source, tmp_path / "out", warn=warnings.append)
+    assert len(warnings) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_record_without_a_prediction_is_named(tmp_path, undrawn):
+    deep = KERNELS["shared"].tiling(block_m=32, block_n=32, block_k=512)  # 128 KiB, twice what a T4 has
+    large = Point(Problem(512, 512, 512), "shared", deep)
+    records = [synthetic.timed(POINT, T4, 1.2), dataclasses.replace(synthetic.timed(large, H200, 1.2), device="t4")]
+    warnings: list[str] = []
+    parsed, _ = report(tmp_path, records, warn=warnings.append)
+    (warning,) = warnings
+    assert "no prediction for shared 512 x 512 x 512" in warning
+    assert "no prediction for shared 512 x 512 x 512" in parsed.text
 
 
 @pytest.mark.parametrize("content", [None, "", "not a record\n"])
@@ -335,7 +359,8 @@ def unwritable(folder: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["a file", "below a file", "no space for it", "closed"])
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, undrawn, kind):
+def test_a_folder_that_cannot_be_written_is_one_line_before_all_is_drawn(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(plots, "render", lambda drawn, form: pytest.fail("drawn in vain"))
     out = unwritable(tmp_path, kind)
     source = synthetic.write(tmp_path / "records.jsonl", [synthetic.timed(POINT, H200, 1.2)])
     with pytest.raises(InputError, match="cannot write the report into") as caught:
@@ -368,8 +393,9 @@ def test_the_later_of_two_measurements_counts():
     first, second = (synthetic.timed(POINT, H200, times) for times in (1.2, 1.6))
     assert chapter([first, second], H200).fastest[0].error == pytest.approx(1 / 1.6 - 1)
     failure = synthetic.failed(POINT, H200, "out of memory")
-    assert chapter([failure, first], H200).failed == ()
-    assert chapter([first, failure], H200).comparison is None
+    for either in ([failure, first], [first, failure]):  # a failure takes nothing back of what was timed
+        assert chapter(either, H200).failed == ()
+        assert len(chapter(either, H200).fastest) == 1
 
 
 def test_the_fastest_is_the_one_measured_so(campaign):
@@ -382,22 +408,108 @@ def test_the_fastest_is_the_one_measured_so(campaign):
         assert point.measured_s == min(same)
 
 
-def test_tilings_that_differ_read_differently():
-    double = KERNELS["double_buffer"]
-    tile = {"block_m": 64, "block_n": 64, "block_k": 8, "thread_m": 4, "thread_n": 4}
-    variants = [{}, {"pad_a": 4}, {"pad_b": 4}, {"vector": 2}, {"pad_a": 8, "vector": 1}]
-    texts = {tiling_text(double, double.tiling(**tile, **variant)) for variant in variants}
-    assert len(texts) == len(variants)
-    assert "64x64x8/4x4 pad_a=4" in texts
-    assert tiling_text(KERNELS["naive"], default_tiling(KERNELS["naive"])) == "8x32"
+def test_the_pick_is_the_point_that_the_model_calls_fastest(campaign):
+    records, files = campaign
+    found = compare(records, H200)
+    frame = pd.read_csv(files[0].parent / "h200-picks.csv")
+    regrets = {(of.m, of.n, of.k): pick.regret for of, pick in found.picks().items()}
+    assert frame.set_index(["m", "n", "k"])["regret"].to_dict() == regrets
+    assert max(regrets.values()) > 0
+    for row in frame.itertuples():
+        points = [p for p in found.points if p.point.problem == Problem(row.m, row.n, row.k)]
+        assert row.points == len(points)
+        assert row.best_measured_s == min(point.measured_s for point in points)
+        (pick,) = (
+            point
+            for point in points
+            if (point.point.kernel, point.prediction.kernel.describe(point.point.tiling)) == (row.kernel, row.tiling)
+        )
+        assert pick.measured_s == row.measured_s
+        assert pick.predicted_s == pytest.approx(min(point.predicted_s for point in points), rel=1e-9)
 
 
-def test_intensity_by_hand():
-    # 4096^3 in 128x128x8 tiles, 8x8 a thread, A transposed and padded, 128-bit accesses
-    kernel = KERNELS["vectorized"]
-    counted = traffic(Problem(4096, 4096, 4096), kernel, default_tiling(kernel))
-    found = intensity(counted)
-    assert found["dram"] == pytest.approx(2 * 4096 / 12)  # 2 n^3 over 3 n^2 elements of 4 bytes
-    # tiles once a block; C twice: a lane writes its run of 8 in two halves, each half of a sector
-    assert found["l2"] == pytest.approx(2 * 4096**3 / (4 * (2 * 4096**3 / 128 + 2 * 4096**2)))
-    assert "shared_memory" not in intensity(traffic(POINT.problem, KERNELS["naive"], POINT.tiling))
+def test_of_two_picks_as_fast_the_slower_counts(tmp_path, undrawn):
+    fast, slow, best = (
+        Point(POINT.problem, "shared", KERNELS["shared"].tiling(block_m=32, block_n=32, block_k=32, pad_a=pad))
+        for pad in (0, 4, 8)
+    )
+    predicted = {p.predicted_s for p in compare([synthetic.timed(each, H200, 2) for each in (fast, slow)], H200).points}
+    assert len(predicted) == 1
+    _, files = report(tmp_path, [synthetic.timed(p, H200, t) for p, t in ((fast, 1.5), (slow, 2.5), (best, 1.25))])
+    (row,) = pd.read_csv(files[0].parent / "h200-picks.csv").itertuples()
+    assert row.regret == pytest.approx(1)
+    assert row.tiling == "32x32x32 pad_a=4"
+
+
+def test_rungs_say_which_tilings_they_have(campaign, tmp_path, undrawn):
+    records, _ = campaign
+    one = [synthetic.timed(POINT, H200, 1.2)]
+    failure = [synthetic.failed(POINT, H200, "out of memory")]
+    for of, said in (
+        (records, "each kernel in its fastest measured tiling"),
+        (one, "each kernel in its fastest measured tiling, or its default one where none was measured"),
+        (failure, "each kernel in its default tiling"),
+    ):
+        found = chapter(of, H200)
+        assert found.tilings == said
+        for picture in PICTURES:
+            if picture.name in ("reads", "terms"):
+                (ax,) = picture.draw(found, plots.LIGHT).axes
+                assert ax.get_title().endswith(f"\n{said}")
+                ticks = (ax.get_xticklabels(), ax.get_yticklabels())[picture.name == "terms"]
+                shown = [label.get_text().replace("\n", " ") for label in ticks]
+                assert shown == [f"{rung.kernel.name} {rung.described}" for rung in found.rungs]
+            if picture.name == "rooflines":
+                assert said in picture.draw(found, plots.LIGHT).get_suptitle()
+
+
+def test_points_stand_at_the_intensity_of_the_model(campaign):
+    records, _ = campaign
+    found = chapter(records, H200)
+    points = roofline_points(found)
+    for level in points:
+        expected = [
+            rung.traffic.flop_per_byte[level]
+            for rung in found.rungs
+            for _ in ("predicted", "measured")
+            if level in rung.traffic.flop_per_byte
+        ]
+        assert [point.flop_per_byte for point in points[level]] == expected
+    assert {point.kernel for point in points["shared_memory"]} == set(KERNELS) - {"naive"}
+
+
+def environment(**values) -> Record:
+    return dataclasses.replace(synthetic.failed(POINT, H200, "lost"), environment=values)
+
+
+def test_surroundings_are_ranges_without_noise():
+    found = surroundings(
+        [
+            environment(gpu="NVIDIA H200", driver="580.1", cuda="13.0", compiler="nvcc 13.0.88", seed=1, power_w=139.6,
+                        time="2001-02-04T00:00:01+00:00", sm_clock_hz=1.98e9, temperature_c=36.0),
+            environment(gpu="NVIDIA H200", driver="580.2", cuda="13.0", compiler=None, seed=2, power_w=1001.2,
+                        time="2001-02-03T23:59:59+00:00", sm_clock_hz=1.965e9, temperature_c=36.0),
+            environment(gpu=["?"], power_w=True, sm_clock_hz=float("nan"), temperature_c="hot", time="then"),
+            environment(sm_clock_hz=10**400),
+        ]
+    )  # fmt: skip
+    assert found == {
+        "GPU": "NVIDIA H200",
+        "Driver": "580.1, 580.2",
+        "CUDA": "13.0",
+        "Compiler": "nvcc 13.0.88",
+        "SM clock": "1965 to 1980 MHz",
+        "Power": "140 to 1001 W",
+        "Temperature": "36 °C",
+        "Measured": "2001-02-03 to 2001-02-04",
+    }
+    assert surroundings([environment()]) == {}
+
+
+def test_the_page_has_the_surroundings_of_each_device(tmp_path, undrawn):
+    parsed, _ = report(tmp_path, [synthetic.timed(POINT, H200, 1.2), synthetic.timed(POINT, T4, 1.3)])
+    foot = " ".join(parsed.text.partition("From the records")[2].split())
+    assert f"GPU {H200.title} Driver synthetic" in foot
+    assert f"GPU {T4.title} Driver synthetic" in foot
+    assert "seed" not in foot
+    assert "Power 401 W" in foot

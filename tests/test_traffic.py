@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
-from gemmsim.traffic import ffma, formulas, grid, reads, traffic
+from gemmsim.tiling import Tiling, grid
+from gemmsim.traffic import ffma, formulas, reads, traffic
 
 SIZES = st.integers(1, 40)
 PRIMES = st.sampled_from([1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47])
@@ -197,6 +198,18 @@ def test_counts_past_63_bits_are_refused():
     with pytest.raises(InputError, match=padded):
         ffma(fits, shared, tall)
     assert ffma(fits, kernel("naive"), kernel("naive").tiling()) == 2**27 * (2**31 - 2**16)
+
+
+def test_bytes_past_63_bits_are_refused_too():
+    with pytest.raises(InputError, match="bytes of the three matrices pass 2\\^63"):
+        Problem(2**31 - 2**16, 2**31 - 2**16, 1)
+    with pytest.raises(InputError, match="the count global_issued passes 2\\^63 - 1"):
+        traffic(Problem(2**15, 2**15, 2**31 - 2**16), kernel("naive"), kernel("naive").tiling())
+
+
+def test_tilings_of_another_kernel_are_refused():
+    with pytest.raises(InputError, match="kernel naive has no thread_m, not 8"):
+        traffic(Problem(64, 64, 64), kernel("naive"), Tiling(64, 64, 1, 8, 8))
 
 
 def test_formulas_name_every_level():

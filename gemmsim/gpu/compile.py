@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 from gemmsim.device import Capability
@@ -21,6 +22,8 @@ from gemmsim.records import Failure
 
 FLAGS = ("-cubin", "-std=c++17", "-Xptxas=-v")
 TIMEOUT_S = 600
+MORE_FLAGS = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
+"""Variables from which nvcc takes flags; a cubin depends on nothing that is not in its key, so not on these."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def compile_kernel(kernel: Kernel, launch: Launch, capability: Capability) -> Cu
     Raises InputError with the compiler's first error for source that does not compile, MachineError
     where there is no compiler or it does not work.
     """
-    return _compiled(Job(kernel, launch, capability), nvcc())
+    return _compiled(Job(kernel, launch, capability), nvcc(), cache_folder())
 
 
 def compile_many(
@@ -81,12 +84,12 @@ def compile_many(
     Jobs with the same result are compiled once. `progress` gets (done, all) after each compilation.
     Raises MachineError where there is no compiler or it does not work.
     """
-    compiler = nvcc()
+    compiler, folder = nvcc(), cache_folder()
     keys = [job.key(compiler) for job in jobs]
     different = dict(zip(keys, jobs, strict=True))
     done: dict[str, Cubin | Failure] = {}
     with ThreadPoolExecutor(processes or available_cores()) as pool:
-        futures = {pool.submit(_attempt, job, compiler): key for key, job in different.items()}
+        futures = {pool.submit(_attempt, job, compiler, folder): key for key, job in different.items()}
         try:
             for future in as_completed(futures):
                 done[futures[future]] = future.result()
@@ -106,7 +109,8 @@ def available_cores() -> int:
 def cache_folder() -> Path:
     """Where cubins are kept: $GEMMSIM_CACHE, else gemmsim/ in $XDG_CACHE_HOME, else in ~/.cache.
 
-    Where that cannot be written, a folder among the temporary files that is this user's alone.
+    Where that cannot be written, a folder among the temporary files that is this user's alone, or in the end
+    this process's.
     """
     chosen = os.environ.get("GEMMSIM_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -117,6 +121,11 @@ def cache_folder() -> Path:
     temporary = Path(tempfile.gettempdir()) / f"gemmsim-{user}"
     if _takes_files(temporary) and temporary.stat().st_uid == user:
         return temporary
+    return _folder_of_this_process()
+
+
+@cache
+def _folder_of_this_process() -> Path:
     return Path(tempfile.mkdtemp(prefix="gemmsim-"))
 
 
@@ -129,15 +138,14 @@ def _takes_files(folder: Path) -> bool:
         return False
 
 
-def _attempt(job: Job, compiler: Tool) -> Cubin | Failure:
+def _attempt(job: Job, compiler: Tool, folder: Path) -> Cubin | Failure:
     try:
-        return _compiled(job, compiler)
+        return _compiled(job, compiler, folder)
     except InputError as error:
         return Failure(str(error))
 
 
-def _compiled(job: Job, compiler: Tool) -> Cubin:
-    folder = cache_folder()
+def _compiled(job: Job, compiler: Tool, folder: Path) -> Cubin:
     path = folder / f"{job.kernel.name}-{job.key(compiler)}.cubin"
     return _kept(path) or _compile(job, compiler, path)
 
@@ -159,7 +167,12 @@ def _compile(job: Job, compiler: Tool, path: Path) -> Cubin:
         output = Path(folder) / "kernel.cubin"
         try:
             answer = subprocess.run(
-                job.command(compiler, output), capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S
+                job.command(compiler, output),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT_S,
+                env={name: value for name, value in os.environ.items() if name not in MORE_FLAGS},
             )
         except subprocess.TimeoutExpired:
             raise InputError(f"{job.kernel.name}: the compiler took longer than {TIMEOUT_S} s") from None

@@ -8,12 +8,12 @@ import math
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmsim.errors import MachineError
-from gemmsim.gpu.supervisor import WORKER, end, worker_environment
+from gemmsim.errors import MachineError, Warn
+from gemmsim.gpu.supervisor import START_TIMEOUT_S, WORKER, end, worker_environment
 from gemmsim.gpu.toolchain import ncu
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.records import Failure, Point
@@ -38,10 +38,9 @@ METRICS = {
 """Our counters and the profiler's metrics."""
 
 NO_REASON = "it gave no reason"
-START_TIMEOUT_S, POINT_TIMEOUT_S = 120, 120
+COUNTED_POINT_TIMEOUT_S = 120
 
 Counters = dict[str, int]
-Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -151,26 +150,24 @@ def _profile(points: Sequence[Point], metrics: Sequence[str]) -> Run:
     with tempfile.TemporaryDirectory(prefix="gemmsim-") as folder:
         points_file, log_file = Path(folder) / "points.jsonl", Path(folder) / "ncu.log"
         points_file.write_text("".join(json.dumps(point.to_dict()) + "\n" for point in points))
-        process = subprocess.Popen(
-            command(points_file, log_file, len(points), metrics),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env={**worker_environment(), "LC_ALL": "C"},  # numbers in one known form
-            start_new_session=True,
-        )
-        with process:
-            try:
-                output, _ = process.communicate(timeout=START_TIMEOUT_S + POINT_TIMEOUT_S * len(points))
-            except subprocess.TimeoutExpired:
-                end(process)
-                output, _ = process.communicate()
-                output += "\n==ERROR== the profiler took too long"
-            except BaseException:
-                end(process)
-                raise
+        output_file = Path(folder) / "output"
+        with open(output_file, "wb") as stdout:  # a pipe could not be read to its end if a process never ended
+            process = subprocess.Popen(
+                command(points_file, log_file, len(points), metrics),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=subprocess.STDOUT,
+                env={**worker_environment(), "LC_ALL": "C"},  # numbers in one known form
+                start_new_session=True,
+            )
+        late = ""
+        try:
+            process.wait(START_TIMEOUT_S + COUNTED_POINT_TIMEOUT_S * len(points))
+        except subprocess.TimeoutExpired:
+            late = "\n==ERROR== the profiler took too long"
+        finally:
+            end(process)
+        output = output_file.read_text(errors="replace") + late
         log = log_file.read_text(errors="replace") if log_file.is_file() else ""
     return Run(parse_rows(log) or parse_rows(output), parse_outcomes(output), f"{log}\n{output}")
 

@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gemmsim.device import Device, capability, device
-from gemmsim.errors import InputError
+from gemmsim.errors import InputError, Warn
 from gemmsim.gpu.compile import Cubin, Job, compile_many
 from gemmsim.gpu.counters import count
 from gemmsim.gpu.environment import software
 from gemmsim.gpu.session import GpuFacts
 from gemmsim.gpu.supervisor import Supervisor
+from gemmsim.gpu.toolchain import nvcc
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.records import Failure, Point, Record
-
-Warn = Callable[[str], None]
 
 
 class GpuMachine:
@@ -42,7 +41,10 @@ class GpuMachine:
         self._supervisor.close()
 
     def prepare(self, points: Sequence[Point], progress: Callable[[int, int], None]) -> list[Failure | None]:
-        """Compile the kernels of all points; for each, why it cannot be run on this device, or None."""
+        """Compile the kernels of all points; for each, why it cannot be run on this device, or None.
+
+        Warns of every kernel that spills registers, once for all the sizes that share it.
+        """
         jobs: dict[int, Job] = {}
         failures: dict[int, Failure] = {}
         for index, point in enumerate(points):
@@ -53,11 +55,14 @@ class GpuMachine:
             except InputError as error:
                 failures[index] = Failure(str(error))
         compiled = compile_many(list(jobs.values()), progress=progress)
+        spills: dict[str, None] = {}
         for index, result in zip(jobs, compiled, strict=True):
             if isinstance(result, Failure):
                 failures[index] = result
             elif result.spill_bytes:
-                self._warn(f"{points[index]}: {_spills(result)}")
+                spills[_spills(points[index], result)] = None
+        for text in spills:
+            self._warn(text)
         return [failures.get(index) for index in range(len(points))]
 
     def count(self, points: Sequence[Point]) -> list[dict[str, int] | Failure]:
@@ -70,8 +75,8 @@ class GpuMachine:
         return self._supervisor.measure(point, self.device.name, flush, self.environment())
 
     def environment(self) -> dict[str, Any]:
-        """What the record of a point says that does not even run."""
-        return software(self._facts)
+        """What the record of a point says that does not even run. Raises MachineError where there is no compiler."""
+        return software(self._facts, str(nvcc()))
 
 
 def _identified(facts: GpuFacts, as_device: Device | None) -> Device:
@@ -97,5 +102,9 @@ def _known(facts: GpuFacts) -> Device:
         ) from None
 
 
-def _spills(cubin: Cubin) -> str:
-    return f"its {cubin.registers_per_thread} registers a thread spill {cubin.spill_bytes} bytes; measured all the same"
+def _spills(point: Point, cubin: Cubin) -> str:
+    kernel, registers = kernel_named(point.kernel), cubin.registers_per_thread
+    return (
+        f"{kernel.name} {kernel.describe(point.tiling)}: its {registers} registers a thread"
+        f" spill {cubin.spill_bytes} bytes; measured all the same"
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType, TracebackType
 from typing import Any
 
-from gemmsim.errors import MachineError
+from gemmsim.errors import MachineError, one_line
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,6 @@ class Gpu:
         except self.driver.Error:
             return False
         return True
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error of the driver in one line, never empty."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _pycuda_driver() -> ModuleType:

@@ -17,26 +17,35 @@ from types import TracebackType
 from typing import IO, Any
 
 import gemmsim
-from gemmsim.errors import MachineError
+from gemmsim.errors import InputError, MachineError
+from gemmsim.gpu.compile import cache_folder
 from gemmsim.gpu.session import GpuFacts
 from gemmsim.records import Failure, Point, Record
 
 WORKER = (sys.executable, "-m", "gemmsim.gpu.worker")
 START_TIMEOUT_S = 120
 POINT_TIMEOUT_S = 300
+KILL_TIMEOUT_S = 10
+"""A killed process may hang in the driver for good; it is left behind then."""
 
 
 def worker_environment() -> dict[str, str]:
-    """This process's environment, with the package importable also where it is not installed."""
+    """This process's environment, with its cubins, and the package importable also where it is not installed."""
     root = str(Path(gemmsim.__file__).parents[1])
     paths = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if "site-packages" not in root and root not in paths:
         paths.append(root)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+        "GEMMSIM_CACHE": str(cache_folder()),
+    }
 
 
 def end(process: subprocess.Popen[Any], patience_s: float = 0) -> None:
-    """See a process ended that leads a group of its own, and all that it started, within `patience_s`."""
+    """See a process ended that leads a group of its own, and all that it started: killed after `patience_s`,
+    and given up after KILL_TIMEOUT_S more."""
     try:
         process.wait(patience_s)
     except subprocess.TimeoutExpired:
@@ -45,7 +54,8 @@ def end(process: subprocess.Popen[Any], patience_s: float = 0) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_TIMEOUT_S)
 
 
 class Supervisor:
@@ -74,16 +84,15 @@ class Supervisor:
         return self._facts
 
     def measure(self, point: Point, device_name: str, flush: bool, environment: Mapping[str, Any]) -> Record:
-        """The record of one point; a failed one, with `environment`, when the process dies or takes too long.
+        """The record of one point; a failed one, with `environment`, when the process dies, takes too long or
+        answers without a record.
 
         Raises MachineError where no process can be started.
         """
         answer = self._ask({"point": point.to_dict(), "device": device_name, "flush": flush})
-        if isinstance(answer, Failure):
-            return Record.failed(point, device_name, answer, environment)
-        if not answer["usable"]:
-            self.close()
-        return Record.from_dict(answer["record"])
+        if isinstance(answer, Record):
+            return answer
+        return Record.failed(point, device_name, answer, environment)
 
     def close(self, patience_s: float = 10) -> None:
         """End the process, if there is one; its memory on the GPU is free again."""
@@ -97,7 +106,7 @@ class Supervisor:
             self._errors.close()
             self._errors = None
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any] | Failure:
+    def _ask(self, request: dict[str, Any]) -> Record | Failure:
         process = self._process or self._start()
         assert process.stdin is not None
         try:
@@ -115,7 +124,14 @@ class Supervisor:
             failure = Failure(f"launch failed: the process on the GPU died: {self._last_words()}")
             self.close()
             return failure
-        return answer
+        if not answer.get("usable"):
+            self.close()
+        if "record" not in answer:
+            return Failure(str(answer.get("error", "the process on the GPU gave no record")))
+        try:
+            return Record.from_dict(answer["record"])
+        except InputError as error:
+            return Failure(f"the process on the GPU gave no usable record: {error}")
 
     def _start(self) -> subprocess.Popen[str]:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
@@ -139,21 +155,26 @@ class Supervisor:
             self.close(patience_s=0)
             raise
         if greeting is None or "gpu" not in greeting:
-            reason = greeting["error"] if greeting else f"the process on the GPU does not start: {self._last_words()}"
+            said = greeting.get("error") if greeting else None
+            reason = said or f"the process on the GPU does not start: {self._last_words()}"
             self.close()
             raise MachineError(reason)
         self._facts = GpuFacts(**greeting["gpu"])
         return process
 
     def _answer(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next JSON object that the process prints, None at its end. Raises queue.Empty when it is late."""
+        """The next JSON object that the process prints, None at its end. Raises queue.Empty when it is late.
+
+        Other lines are noise: of libraries, or the beginning of an answer at which the process died.
+        """
         while True:
             line = self._answers.get(timeout=timeout_s)
             if line is None:
                 return None
-            if line.startswith("{"):
-                found: dict[str, Any] = json.loads(line)
-                return found
+            with contextlib.suppress(ValueError, RecursionError):
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    return found
 
     def _last_words(self) -> str:
         """The last line on the standard error of the process."""

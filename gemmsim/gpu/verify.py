@@ -24,7 +24,7 @@ TOLERANCE = 16 * float(np.finfo(np.float32).eps)
 FULL_REFERENCE_FLOP = 3e11
 """Up to here every element is compared with float64; beyond, a part of them, and all of them in sum."""
 SAMPLED = 64
-"""Rows, and columns, compared with float64 where not all are."""
+"""Rows, and columns, compared with float64 where not all are; and parts of a row summed."""
 CHUNK = 2**24
 """Elements converted to float64 at once."""
 
@@ -74,9 +74,14 @@ def verify(buffer: Matrix, a: Matrix, b: Matrix, block: tuple[int, int]) -> Verd
     deviations. For k = 1 one rounding of at most eps/2 is left. A missing term is about s^2, more than
     16 eps k s^2 for every k below 500,000.
 
-    Beyond FULL_REFERENCE_FLOP the same is asked of 64 rows and 64 columns, edges among them, and of all
-    elements together: |C x - A (B x)| <= 16 eps |row of A| |B| for a random x of signs, with |B| the
-    Frobenius norm (Freivalds' check, with the error of a row's sum in place of an element's).
+    Beyond FULL_REFERENCE_FLOP the same is asked of 64 rows and 64 columns, edges among them, and of all other
+    elements in sums: with the columns cut into 64 parts, |C' x - A (B' x)| <= 16 eps |row of A| |B'| for
+    every part, a random x of signs, and |B'| the Frobenius norm of the part (Freivalds' check, with the error
+    of a part's sum in place of an element's). A sum of w elements allows sqrt(w) times the error of one:
+    what is a few times that is seen, such as a missing product of average size in one element as long as
+    16 eps k sqrt(w) < 1 (k = 16384 and n = 16384: 0.5); a smaller error in one element alone is not, unless it
+    is in one of the 64 rows or columns. Two errors of one size in the same part of a row escape where their
+    signs happen to cancel, which is every second time.
     """
     m, n = a.shape[0], b.shape[1]
     outside = _outside(buffer)
@@ -137,13 +142,26 @@ def _compare(c: Matrix, a: Matrix, b: Matrix, norms: tuple[Matrix, Matrix], rows
 
 
 def _freivalds(c: Matrix, a: Matrix, b: Matrix, norms: tuple[Matrix, Matrix]) -> str | None:
-    signs = np.random.default_rng().choice((-1.0, 1.0), size=(b.shape[1], 1))
-    got, expected = product(c, signs), product(a, product(b, signs))
-    allowed = TOLERANCE * norms[0] * math.sqrt(float(np.sum(norms[1] ** 2)))
-    row, _ = _first_where(~(np.abs(got - expected) <= allowed[:, None]))
+    """What is wrong with the sums of parts of rows, under random signs; None if nothing."""
+    n = b.shape[1]
+    signs = np.random.default_rng().choice((-1.0, 1.0), size=n)
+    width = -(-n // SAMPLED)
+    starts = np.arange(0, n, width)
+    got, expected = _signed_sums(c, signs, starts), product(a, _signed_sums(b, signs, starts))
+    allowed = TOLERANCE * np.outer(norms[0], np.sqrt(np.add.reduceat(norms[1] ** 2, starts)))
+    row, part = _first_where(~(np.abs(got - expected) <= allowed))
     if row is None:
         return None
-    return f"wrong result in row {row}: its signed sum is {got[row, 0]:.9g}, expected {expected[row, 0]:.9g}"
+    place = f"row {row}, columns {starts[part]} to {min(starts[part] + width, n) - 1}"
+    values = f"their signed sum is {got[row, part]:.9g}, expected {expected[row, part]:.9g}"
+    return f"wrong result in {place}: {values}"
+
+
+def _signed_sums(matrix: Matrix, signs: Matrix, starts: Matrix) -> Matrix:
+    """The sums of each row's parts, which begin at `starts`, in float64, a few rows at a time."""
+    with np.errstate(invalid="ignore"):  # infinities may meet; the sum is NaN then, and so not right
+        parts = [np.add.reduceat(matrix[some] * signs, starts, axis=1) for some in _slices(*matrix.shape)]
+    return np.concatenate(parts)
 
 
 def product(a: Matrix, b: Matrix) -> Matrix:

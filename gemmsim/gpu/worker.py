@@ -19,7 +19,8 @@ from typing import Any, NoReturn
 from gemmsim.errors import GemmsimError, InputError
 from gemmsim.gpu.run import PointError, launch_once, measure_point
 from gemmsim.gpu.session import Gpu
-from gemmsim.records import Point, read_points
+from gemmsim.record_files import read_points
+from gemmsim.records import Point
 
 
 def launch_all(path: str) -> int:

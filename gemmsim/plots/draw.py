@@ -22,7 +22,7 @@ from gemmsim.predict import Prediction
 from gemmsim.problem import Problem
 from gemmsim.roofline import attainable, bandwidths, ridge
 from gemmsim.traffic import Reads
-from gemmsim.units import si
+from gemmsim.units import percent, short_percent, si, words
 
 LEVELS = {"dram": "DRAM", "l2": "L2", "shared_memory": "shared memory"}
 """Levels of the memory that a roofline has a roof for, as pictures write them."""
@@ -40,9 +40,12 @@ class RooflinePoint:
     measured: bool
 
 
-def reads_per_level(ax: Axes, reads: Mapping[str, Reads], problem: Problem, theme: Theme = LIGHT) -> Axes:
+def reads_per_level(
+    ax: Axes, reads: Mapping[str, Reads], problem: Problem, theme: Theme = LIGHT, note: str = ""
+) -> Axes:
     """Elements that each kernel reads from global memory, shared memory and registers, beside the
-    fewest that any kernel must move. A level that a kernel does not use says 0 at the foot.
+    fewest that any kernel must move. A level that a kernel does not use says 0 at the foot. The keys of
+    `reads` are the labels; `note` is a second line of the title.
     """
     levels = {"global memory": "global_memory", "shared memory": "shared_memory", "registers": "register"}
     width = 0.88 / len(levels)
@@ -67,7 +70,7 @@ def reads_per_level(ax: Axes, reads: Mapping[str, Reads], problem: Problem, them
     ax.set_xticks(range(len(reads)), list(reads))
     ax.set_ylabel("Reads (elements)")
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value, "").strip()))
-    finish(ax, theme, f"Reads at every level, {problem}", grid="y")
+    finish(ax, theme, f"Reads at every level, {problem}\n{note}".rstrip(), grid="y")
     return legend_below(ax, theme, columns=4)
 
 
@@ -94,24 +97,20 @@ def roofline(
     for (name, rate), line in zip(rates.items(), (":", "--", "-."), strict=True):
         ax.plot(
             ends, ends * rate / 1e12, color=theme.ink, ls=line, lw=1.8, alpha=1 if name == level else 0.35,
-            label=f"{LEVELS[name]}, {si(rate, 'B/s')}: ridge at {ridges[name]:.3g} FLOP/byte",
+            label=f"{LEVELS[name]}, {si(rate, 'B/s')}",
         )  # fmt: skip
     ax.axhline(peak / 1e12, color=theme.ink, lw=1.8, label=f"FP32 peak, {si(peak, 'FLOP/s')}")
     ax.plot(
         list(ridges.values()), [peak / 1e12] * len(ridges), ls="", marker="d", ms=6, zorder=4,
         mfc=theme.background, mec=theme.ink, label="ridge points",
     )  # fmt: skip
-    ax.annotate(
-        f"{ridges[level]:.3g}", (ridges[level], peak / 1e12), xytext=(6, -11), textcoords="offset points",
-        fontsize=8, color=theme.ink,
-    )  # fmt: skip
 
-    for name, (color, marker) in styles((point.kernel for point in points), theme).items():
+    for name, style in styles((point.kernel for point in points), theme).items():
         for measured in (False, True):
             series = [point for point in points if point.kernel == name and point.measured == measured]
             if series:
                 points_at(
-                    ax, [(p.flop_per_byte, p.flop_per_s / 1e12) for p in series], theme, color=color, marker=marker,
+                    ax, [(p.flop_per_byte, p.flop_per_s / 1e12) for p in series], theme, style=style,
                     label=f"{name}, {'measured' if measured else 'predicted'}", filled=measured,
                     where="{:.4g} FLOP/byte, {:.4g} TFLOP/s",
                 )  # fmt: skip
@@ -119,31 +118,43 @@ def roofline(
     ax.set_ylabel("Performance (TFLOP/s)")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(FuncFormatter(plain_ticks))
-    finish(ax, theme, f"{device.title}, bytes at {LEVELS[level]}")
+    finish(ax, theme, f"{device.title}, {_with_ridge(device, level)}")
     return legend_below(ax, theme, columns=3) if legend else ax
 
 
 def rooflines(
-    drawn: Figure, device: Device, points: Mapping[str, Sequence[RooflinePoint]], title: str, theme: Theme = LIGHT
+    drawn: Figure,
+    device: Device,
+    points: Mapping[str, Sequence[RooflinePoint]],
+    title: str,
+    theme: Theme = LIGHT,
+    stacked: bool = False,
 ) -> Figure:
-    """One roofline for each level, side by side on the same axes, with one title and one legend."""
+    """One roofline for each level on the same axes, side by side or `stacked`, with one title and one legend."""
     drawn.suptitle(title, color=theme.ink, fontsize=10.5)
-    panels = drawn.subplots(1, len(points), sharex=True, sharey=True, squeeze=False)[0]
+    shape = (len(points), 1) if stacked else (1, len(points))
     handles: dict[str, Any] = {}
-    for ax, (level, of_level) in zip(panels, points.items(), strict=True):
+    for ax, (level, of_level) in zip(drawn.subplots(*shape, squeeze=False).flat, points.items(), strict=True):
         roofline(ax, device, of_level, level, theme, legend=False)
-        ax.set_title(f"bytes at {LEVELS[level]}", color=theme.ink, fontsize=10)
+        ax.set_title(_with_ridge(device, level), color=theme.ink, fontsize=10)
         handles |= {str(label): handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-        ax.label_outer()
+        if not stacked:
+            ax.label_outer()
     order = sorted(handles, key=lambda label: label.endswith(("measured", "predicted")))
     legend = drawn.legend(
-        [handles[label] for label in order], order, loc="outside lower center", ncols=4, fontsize=8, frameon=False,
-        labelcolor=theme.ink,
+        [handles[label] for label in order], order, loc="outside lower center", ncols=2 if stacked else 4,
+        fontsize=8, frameon=False, labelcolor=theme.ink,
     )  # fmt: skip
     for handle in legend.legend_handles:
         if handle is not None:
             handle.set_alpha(1)
     return drawn
+
+
+def _with_ridge(device: Device, level: str) -> str:
+    """The level and its ridge: a title, as the number would hide points beside the ridge itself."""
+    ridge_at = ridge(device.fp32_flop_per_s, bandwidths(device)[level])
+    return f"{LEVELS[level]}: ridge at {ridge_at:.3g} FLOP/byte"
 
 
 def predicted_against_measured(ax: Axes, comparison: Comparison, theme: Theme = LIGHT) -> Axes:
@@ -155,13 +166,13 @@ def predicted_against_measured(ax: Axes, comparison: Comparison, theme: Theme = 
     for share, alpha in BANDS.items():
         ax.fill_between(
             ends, ends * (1 - share), ends * (1 + share), color=theme.series[2], alpha=alpha, lw=0,
-            label=f"within {100 * share:.0f} %",
+            label=f"within {short_percent(share)}",
         )  # fmt: skip
     ax.plot(ends, ends, color=theme.ink, lw=1, label="equal")
-    for name, (color, marker) in styles((point.point.kernel for point in points), theme).items():
+    for name, style in styles((point.point.kernel for point in points), theme).items():
         places = [(1e3 * p.measured_s, 1e3 * p.predicted_s) for p in points if p.point.kernel == name]
         where = "{:.3g} ms, predicted {:.3g} ms"
-        points_at(ax, places, theme, color=color, marker=marker, label=name, where=where)
+        points_at(ax, places, theme, style=style, label=name, where=where)
     ax.set_xlabel("Measured time (ms)")
     ax.set_ylabel("Predicted time (ms)")
     for axis in (ax.xaxis, ax.yaxis):
@@ -177,26 +188,30 @@ def errors(ax: Axes, comparison: Comparison, theme: Theme = LIGHT) -> Axes:
     ax.set(xscale="log", ylim=(min([-15.0, *percents]) - 5, max([15.0, *percents]) + 5))
     for share, alpha in BANDS.items():
         ax.axhspan(
-            -100 * share, 100 * share, color=theme.series[2], alpha=alpha, lw=0, label=f"within {100 * share:.0f} %"
+            -100 * share, 100 * share, color=theme.series[2], alpha=alpha, lw=0, label=f"within {short_percent(share)}"
         )
     ax.axhline(0, color=theme.ink, lw=1, label="equal")
     times_ms = [1e3 * point.measured_s for point in points]
     ax.set_xlim(min(times_ms) / 1.5, max(times_ms) * 1.5)
-    for name, (color, marker) in styles((point.point.kernel for point in points), theme).items():
+    for name, style in styles((point.point.kernel for point in points), theme).items():
         places = [(1e3 * p.measured_s, 100 * p.error) for p in points if p.point.kernel == name]
-        points_at(ax, places, theme, color=color, marker=marker, label=name, where="{:.3g} ms, error {:.3g} %")
+        points_at(ax, places, theme, style=style, label=name, where="{:.3g} ms, error {:.3g} %")
     ax.set_xlabel("Measured time (ms)")
     ax.set_ylabel("Error: predicted / measured - 1 (%)")
     ax.xaxis.set_major_formatter(FuncFormatter(plain_ticks))
-    finish(ax, theme, f"Mean absolute error {100 * comparison.mape:.1f} %")
+    finish(ax, theme, f"Mean absolute error {percent(comparison.mape)}")
     return legend_below(ax, theme, columns=3)
 
 
 def time_terms(
-    ax: Axes, predictions: Mapping[str, Prediction], measured_s: Mapping[str, float], theme: Theme = LIGHT
+    ax: Axes,
+    predictions: Mapping[str, Prediction],
+    measured_s: Mapping[str, float],
+    theme: Theme = LIGHT,
+    note: str = "",
 ) -> Axes:
     """The seconds that each resource needs for each kernel, one lane a resource, and the measured time
-    as a line across the lanes of its kernel.
+    as a line across the lanes of its kernel. The keys are the labels; `note` is a second line of the title.
     """
     terms = list(dict.fromkeys(chain.from_iterable(prediction.terms for prediction in predictions.values())))
     times_ms = [1e3 * float(t) for p in predictions.values() for t in p.terms.values() if 0 < t < np.inf]
@@ -209,7 +224,9 @@ def time_terms(
         values = [1e3 * float(p.terms[term]) for p in predictions.values() if term in p.terms]
         color = theme.series[index % len(theme.series)]
         ax.hlines(places, left, np.maximum(values, left), color=color, lw=1, alpha=0.5)
-        ax.plot(values, places, ls="", marker=MARKERS[index % len(MARKERS)], ms=6, color=color, label=term, zorder=3)
+        ax.plot(
+            values, places, ls="", marker=MARKERS[index % len(MARKERS)], ms=6, color=color, label=words(term), zorder=3
+        )
     rows = [row for row, name in enumerate(predictions) if name in measured_s]
     if rows:
         ax.vlines(
@@ -222,5 +239,5 @@ def time_terms(
     ax.set_yticks(range(len(predictions)), list(predictions))
     ax.xaxis.set_major_formatter(FuncFormatter(plain_ticks))
     problem = next((f", {prediction.problem}" for prediction in predictions.values()), "")
-    finish(ax, theme, f"What each resource needs{problem}", grid="x")
+    finish(ax, theme, f"What each resource needs{problem}\n{note}".rstrip(), grid="x")
     return legend_below(ax, theme, columns=4)

@@ -15,10 +15,13 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from gemmsim.kernels import KERNELS
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKER_POINTS = (11.5, 7.5, 10.5, 5.5, 6.0, 5.0, 4.0)
+"""Their sizes: of two at one place the one drawn first shows around the later one."""
 PNG_DOTS_PER_INCH = 160
 
 
@@ -64,12 +67,23 @@ def _two_and_five(value: float, _: Any) -> str:
     return f"{value:g}" if f"{value:e}"[0] in "25" else ""
 
 
-def styles(names: Iterable[str], theme: Theme) -> dict[str, tuple[str, str]]:
-    """(color, marker) of each name: a kernel keeps its own in every picture, in the order of the family."""
+@dataclass(frozen=True)
+class Style:
+    """How the points of one kernel look."""
+
+    color: str
+    marker: str
+    points: float
+
+
+def styles(names: Iterable[str], theme: Theme) -> dict[str, Style]:
+    """The style of each name: a kernel keeps its own in every picture, in the order of the family."""
     present = set(names)
     every = [*KERNELS, *sorted(present - set(KERNELS))]
     return {
-        name: (theme.series[index % len(theme.series)], MARKERS[index % len(MARKERS)])
+        name: Style(
+            theme.series[index % len(theme.series)], MARKERS[index % len(MARKERS)], MARKER_POINTS[index % len(MARKERS)]
+        )
         for index, name in enumerate(every)
         if name in present
     }
@@ -80,8 +94,7 @@ def points_at(
     places: Sequence[tuple[float, float]],
     theme: Theme,
     *,
-    color: str,
-    marker: str,
+    style: Style,
     label: str,
     where: str,
     filled: bool = True,
@@ -90,22 +103,26 @@ def points_at(
     as `where` writes them.
     """
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    face = color if filled else "none"
     x, y = np.array(places, float).T
     outside = ~((left <= x) & (x <= right) & (bottom <= y) & (y <= top))
-    style: dict[str, Any] = {"ls": "", "marker": marker, "ms": 7, "mec": color, "mfc": face, "mew": 1.5, "zorder": 5}
-    ax.plot(x[~outside], y[~outside], label=label, **style)
+    # hollow markers lie on top, as they hide nothing
+    look: dict[str, Any] = {"ls": "", "marker": style.marker, "zorder": 5 if filled else 6}
+    if filled:  # the edge of the background parts it from a marker beneath
+        look |= {"ms": style.points + 1.5, "mfc": style.color, "mec": theme.background, "mew": 0.7}
+    else:
+        look |= {"ms": style.points, "mfc": "none", "mec": style.color, "mew": 1.5}
+    ax.plot(x[~outside], y[~outside], label=label, **look)
     for true_x, true_y in zip(x[outside], y[outside], strict=True):
         at = (np.clip(true_x, left, right), np.clip(true_y, bottom, top))
         # The text goes inward from the border, and the arrow outward to the point.
         inward = ((true_x < left) - float(true_x > right), (true_y < bottom) - float(true_y > top))
         on_left = ax.transAxes.inverted().transform(ax.transData.transform(at))[0] < 0.5
-        ax.plot(*at, clip_on=False, gid="outside", **style)
+        ax.plot(*at, clip_on=False, gid="outside", **look)
         ax.annotate(
             where.format(true_x, true_y), at, xytext=(34 * inward[0], 34 * inward[1]), textcoords="offset points",
             fontsize=7.5, color=theme.ink, va="center", ha="left" if on_left else "right", zorder=4,
             bbox={"facecolor": theme.background, "edgecolor": "none", "pad": 1},
-            arrowprops={"arrowstyle": "->", "color": color, "shrinkB": 6, "relpos": (0 if on_left else 1, 0.5)},
+            arrowprops={"arrowstyle": "->", "color": style.color, "shrinkB": 6, "relpos": (0 if on_left else 1, 0.5)},
         )  # fmt: skip
 
 
@@ -129,8 +146,11 @@ def finish(ax: Axes, theme: Theme, title: str, grid: str = "both") -> None:
 
 
 def legend_below(ax: Axes, theme: Theme, columns: int) -> Axes:
-    """Every series, below the picture where it hides nothing."""
+    """Every series, below the axes and the lines of their labels, where it hides nothing."""
+    lines = max((label.get_text().count("\n") for label in ax.get_xticklabels()), default=0)
+    below = ScaledTranslation(0, -(32 + 12 * lines) / 72, ax.figure.dpi_scale_trans)
     ax.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=columns, fontsize=8, frameon=False, labelcolor=theme.ink
-    )
+        loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=ax.transAxes + below, ncols=columns, fontsize=8,
+        frameon=False, labelcolor=theme.ink,
+    )  # fmt: skip
     return ax

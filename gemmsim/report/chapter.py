@@ -14,7 +14,8 @@ from gemmsim.kernels import Kernel
 from gemmsim.ladder import ladder
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
-from gemmsim.records import Record, latest
+from gemmsim.record_files import latest
+from gemmsim.records import Record
 from gemmsim.tiling import Tiling
 from gemmsim.traffic import Traffic, traffic
 
@@ -28,6 +29,11 @@ class Rung:
     traffic: Traffic
     prediction: Prediction
     measured: ComparedPoint | None
+
+    @property
+    def described(self) -> str:
+        """The tiling, written out."""
+        return self.kernel.describe(self.tiling)
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,23 @@ class Chapter:
     def fastest(self) -> list[ComparedPoint]:
         """The fastest measured point of each size, the smallest size first."""
         return fastest(self.comparison.points) if self.comparison else []
+
+    @property
+    def tilings(self) -> str:
+        """Which tilings the rungs have."""
+        measured = [rung.measured is not None for rung in self.rungs]
+        if all(measured):
+            return "each kernel in its fastest measured tiling"
+        if not any(measured):
+            return "each kernel in its default tiling"
+        return "each kernel in its fastest measured tiling, or its default one where none was measured"
+
+    @property
+    def records(self) -> list[Record]:
+        """The records behind it: with a time first, then those without."""
+        return (
+            [*(point.record for point in self.comparison.points), *self.failed] if self.comparison else [*self.failed]
+        )
 
     @property
     def counts(self) -> tuple[int, int]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from textwrap import fill
 
 from matplotlib.figure import Figure
 
 from gemmsim import plots
 from gemmsim.report.chapter import Chapter, Rung
-from gemmsim.roofline import SHARED_BYTES_PER_CYCLE
-from gemmsim.traffic import Traffic
-from gemmsim.units import duration, percent, si
+from gemmsim.units import duration, percent, si, words
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture of a chapter: how it is drawn, how to read it, and what it says without being seen."""
+    """One picture of a chapter: how it is drawn, how to read it, and what it says without being seen.
+
+    `draw_narrow` draws it for narrow screens, where it has panels that can be stacked.
+    """
 
     name: str
     title: str
@@ -24,16 +27,12 @@ class Picture:
     draw: Callable[[Chapter, plots.Theme], Figure]
     alt: Callable[[Chapter], str]
     has_data: Callable[[Chapter], bool]
+    draw_narrow: Callable[[Chapter, plots.Theme], Figure] | None = None
 
 
-def intensity(counted: Traffic) -> dict[str, float]:
-    """FLOP for each byte at every level of the roofline that the launch uses.
-
-    DRAM and L2 by the bytes of `Traffic`; shared memory by its wavefronts, each a pass of all banks.
-    """
-    wavefronts = counted.shared_load.wavefronts + counted.shared_store.wavefronts
-    moved = {**counted.bytes, "shared_memory": wavefronts * SHARED_BYTES_PER_CYCLE}
-    return {level: counted.problem.flop / moved[level] for level in plots.LEVELS if moved[level]}
+TICK_LABEL_CHARACTERS = 18
+NARROW_IN = 5.2
+"""Width of a picture for narrow screens, on which 9-point text stays readable."""
 
 
 def roofline_points(of: Chapter) -> dict[str, list[plots.RooflinePoint]]:
@@ -43,43 +42,50 @@ def roofline_points(of: Chapter) -> dict[str, list[plots.RooflinePoint]]:
         rates = {False: float(rung.prediction.flop_per_s)}
         if rung.measured:
             rates[True] = rung.measured.flop_per_s
-        for level, flop_per_byte in intensity(rung.traffic).items():
+        for level, flop_per_byte in rung.traffic.flop_per_byte.items():
             found[level] += [
                 plots.RooflinePoint(rung.kernel.name, flop_per_byte, rate, measured) for measured, rate in rates.items()
             ]
     return found
 
 
-def _draw_rooflines(of: Chapter, theme: plots.Theme) -> Figure:
-    title = f"{of.device.title}, {of.problem}"
-    return plots.rooflines(plots.figure(11.5, 5.4, theme), of.device, roofline_points(of), title, theme)
+def _draw_rooflines(of: Chapter, theme: plots.Theme, stacked: bool = False) -> Figure:
+    title = f"{of.device.title}, {of.problem}\n{of.tilings}"
+    drawn = plots.figure(NARROW_IN, 13, theme) if stacked else plots.figure(11.5, 5.4, theme)
+    return plots.rooflines(drawn, of.device, roofline_points(of), title, theme, stacked)
 
 
 def _draw_reads(of: Chapter, theme: plots.Theme) -> Figure:
     drawn = plots.figure(8.4, theme=theme)
-    plots.reads_per_level(drawn.subplots(), {r.kernel.name: r.traffic.reads for r in of.rungs}, of.problem, theme)
+    reads = {_label(rung): rung.traffic.reads for rung in of.rungs}
+    plots.reads_per_level(drawn.subplots(), reads, of.problem, theme, note=of.tilings)
     return drawn
 
 
 def _draw_terms(of: Chapter, theme: plots.Theme) -> Figure:
     drawn = plots.figure(theme=theme)
-    predictions = {rung.kernel.name: rung.prediction for rung in of.rungs}
-    measured_s = {rung.kernel.name: rung.measured.measured_s for rung in of.rungs if rung.measured}
-    plots.time_terms(drawn.subplots(), predictions, measured_s, theme)
+    predictions = {_label(rung): rung.prediction for rung in of.rungs}
+    measured_s = {_label(rung): rung.measured.measured_s for rung in of.rungs if rung.measured}
+    plots.time_terms(drawn.subplots(), predictions, measured_s, theme, note=of.tilings)
     return drawn
 
 
-def _draw_comparison(of: Chapter, theme: plots.Theme) -> Figure:
+def _label(rung: Rung) -> str:
+    """The kernel, and below it its tiling in lines short enough for a tick."""
+    return f"{rung.kernel.name}\n{fill(rung.described, TICK_LABEL_CHARACTERS)}"
+
+
+def _draw_comparison(of: Chapter, theme: plots.Theme, stacked: bool = False) -> Figure:
     assert of.comparison is not None, "drawn only where something was measured"
-    drawn = plots.figure(11, 5.6, theme)
-    left, right = drawn.subplots(1, 2)
-    plots.predicted_against_measured(left, of.comparison, theme)
-    plots.errors(right, of.comparison, theme)
+    drawn = plots.figure(NARROW_IN, 11, theme) if stacked else plots.figure(11, 5.6, theme)
+    first, second = drawn.subplots(2, 1) if stacked else drawn.subplots(1, 2)
+    plots.predicted_against_measured(first, of.comparison, theme)
+    plots.errors(second, of.comparison, theme)
     return drawn
 
 
 def _of_rungs(of: Chapter, say: Callable[[Rung], str]) -> str:
-    return "; ".join(f"{rung.kernel.name} {say(rung)}" for rung in of.rungs)
+    return "; ".join(f"{rung.kernel.name} {rung.described} {say(rung)}" for rung in of.rungs)
 
 
 def _say_reads(rung: Rung) -> str:
@@ -94,7 +100,7 @@ def _say_rate(rung: Rung) -> str:
 
 
 def _say_time(rung: Rung) -> str:
-    predicted = f"predicted {duration(float(rung.prediction.time_s))} by {rung.prediction.bound_by}"
+    predicted = f"predicted {duration(float(rung.prediction.time_s))} by {words(rung.prediction.bound_by)}"
     return f"{predicted}, measured {duration(rung.measured.measured_s)}" if rung.measured else predicted
 
 
@@ -112,11 +118,12 @@ PICTURES = (
         "comparison",
         "Predicted against measured time",
         "Every point is one measured launch: on the line the model is right, below it the model is too fast."
-        " The bands mark 5 % and 10 % on either side; on the right the same points by their error, where the bands"
-        " can be seen.",
+        " The bands mark 5 % and 10 % on either side; the second panel has the same points by their error, where the"
+        " bands can be seen.",
         _draw_comparison,
         _alt_comparison,
         lambda of: of.comparison is not None,
+        partial(_draw_comparison, stacked=True),
     ),
     Picture(
         "rooflines",
@@ -128,6 +135,7 @@ PICTURES = (
         _draw_rooflines,
         lambda of: f"Rooflines of {of.device.title} at {of.problem}: {_of_rungs(of, _say_rate)}.",
         lambda of: bool(of.rungs),
+        partial(_draw_rooflines, stacked=True),
     ),
     Picture(
         "terms",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from gemmsim.compare import ComparedPoint, counter_differences
-from gemmsim.kernels import Kernel
+from gemmsim.compare import ComparedPoint, Pick, counter_differences
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.records import Record
 from gemmsim.report.chapter import Chapter, Rung
-from gemmsim.tiling import Tiling
-from gemmsim.units import count, duration, percent, si
+from gemmsim.units import count, duration, percent, short_percent, si, tau, words
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Column:
     @property
     def is_text(self) -> bool:
         """Whether it reads from the left."""
-        return self.show is str
+        return self.show in (str, words)
 
 
 @dataclass(frozen=True)
@@ -47,32 +46,25 @@ class Table:
         return [[(column, column.show(value)) for column, value in zip(self.columns, row, strict=True)] for row in rows]
 
 
-def tiling_text(kernel: Kernel, tiling: Tiling) -> str:
-    """The tiling as far as the kernel has it, so that no two of its tilings read the same."""
-    sizes = ("block_m", "block_n", "block_k")
-    text = "x".join(str(getattr(tiling, name)) for name in sizes if name in kernel.fields)
-    if kernel.thread_tiled:
-        text += f"/{tiling.thread_m}x{tiling.thread_n}"
-    return text + "".join(
-        f" {name}={getattr(tiling, name)}" for name, default in kernel.options if getattr(tiling, name) != default
-    )
-
-
+_signed = partial(percent, signed=True)
 _SIZE = (Column("m", "m", count), Column("n", "n", count), Column("k", "k", count))
 _POINT = (*_SIZE, Column("kernel", "Kernel"), Column("tiling", "Tiling"))
 _TIMES = (
     Column("predicted_s", "Predicted", duration),
     Column("measured_s", "Measured", duration),
-    Column("error", "Error", lambda value: percent(value, signed=True)),
-    Column("bound_by", "Bound by"),
+    Column("error", "Error", _signed),
+    Column("bound_by", "Bound by", words),
     Column("measured_flop_per_s", "Rate", lambda value: si(value, "FLOP/s")),
     Column("peak_fraction", "Of FP32 peak", percent),
 )
 
 
+_SORTED = "By size (2mnk), the smallest first."
+
+
 def _point(record: Record) -> tuple[Any, ...]:
     point = record.point
-    text = tiling_text(kernel_named(point.kernel), point.tiling)
+    text = kernel_named(point.kernel).describe(point.tiling)
     return point.problem.m, point.problem.n, point.problem.k, point.kernel, text
 
 
@@ -83,14 +75,9 @@ def _compared(point: ComparedPoint) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def tau(value: float) -> str:
-    """Kendall's tau, and a dash where fewer than two different times leave none."""
-    return "-" if value != value else f"{value:.3f}"
-
-
 def tables(of: Chapter) -> list[Table]:
     """The tables that have rows, the answer first."""
-    every = (table(of) for table in (best, ladder, kernels, counters, counts, points, failures))
+    every = (table(of) for table in (best, picks, ladder, kernels, counters, counts, points, failures))
     return [table for table in every if table.rows]
 
 
@@ -99,10 +86,31 @@ def best(of: Chapter) -> Table:
     return Table(
         "best",
         "Best configuration of each size",
-        "The fastest of those measured, and what the model says of it.",
+        f"The fastest of those measured, and what the model says of it. {_SORTED}",
         _POINT + _TIMES,
         tuple(map(_compared, of.fastest)),
     )
+
+
+def picks(of: Chapter) -> Table:
+    """What it costs, at each size, to take the configuration that the model calls the fastest."""
+    found = of.comparison.picks() if of.comparison else {}
+
+    def row(pick: Pick) -> tuple[Any, ...]:
+        return *_point(pick.picked.record), pick.of, pick.picked.measured_s, pick.best.measured_s, pick.regret
+
+    return Table(
+        "picks",
+        "The pick at each size",
+        "How much longer the configuration predicted fastest takes than the best one measured; of several predicted"
+        f" alike the slowest counts. {_SORTED}",
+        (
+            *_SIZE, Column("kernel", "Predicted fastest"), Column("tiling", "Tiling"), Column("points", "Of", count),
+            Column("measured_s", "Measured", duration), Column("best_measured_s", "Best measured", duration),
+            Column("regret", "Regret", percent),
+        ),
+        tuple(row(found[best.point.problem]) for best in of.fastest if found[best.point.problem].of > 1),
+    )  # fmt: skip
 
 
 def ladder(of: Chapter) -> Table:
@@ -112,20 +120,20 @@ def ladder(of: Chapter) -> Table:
         reads, prediction = rung.traffic.reads, rung.prediction
         measured_s = rung.measured.measured_s if rung.measured else None
         return (
-            rung.kernel.name, tiling_text(rung.kernel, rung.tiling), reads.global_memory, reads.shared_memory,
+            rung.kernel.name, rung.described, reads.global_memory, reads.shared_memory,
             reads.register, float(prediction.time_s), measured_s, str(prediction.bound_by),
         )  # fmt: skip
 
     return Table(
         "ladder",
         f"The ladder at {of.problem}",
-        "Each kernel in its fastest measured tiling, in its default one where none was measured; reads are elements.",
+        f"{of.tilings[0].upper()}{of.tilings[1:]}; reads are elements.",
         (
             Column("kernel", "Kernel"), Column("tiling", "Tiling"), Column("global_reads", "Global reads", count),
             Column("shared_reads", "Shared reads", count), Column("register_reads", "Register reads", count),
             Column("predicted_s", "Predicted", duration),
             Column("measured_s", "Measured", lambda value: "-" if value is None else duration(value)),
-            Column("bound_by", "Bound by"),
+            Column("bound_by", "Bound by", words),
         ),
         tuple(map(row, of.rungs)),
     )  # fmt: skip
@@ -137,12 +145,18 @@ def kernels(of: Chapter) -> Table:
     return Table(
         "kernels",
         "Error of the predicted time, by kernel",
-        "Error is predicted over measured, minus 1: below zero where the prediction is too fast.",
+        "Error is predicted over measured, minus 1: below zero where the prediction is too fast. Tau within a size is"
+        " the mean over sizes of three points or more.",
         (
             Column("kernel", "Kernel"), Column("points", "Points", count), Column("mape", "Mean abs. error", percent),
-            Column("max_error", "Largest abs. error", percent), Column("kendall_tau", "Kendall tau", tau),
+            Column("max_error", "Largest abs. error", percent), Column("mean_error", "Mean error", _signed),
+            Column("kendall_tau", "Kendall tau", tau), Column("tau_within_problems", "Tau within a size", tau),
         ),
-        tuple((name, len(part.points), part.mape, part.max_error, part.kendall_tau) for name, part in parts.items()),
+        tuple(
+            (name, len(part.points), part.mape, part.max_error, part.mean_error, part.kendall_tau,
+             part.tau_within_problems)
+            for name, part in parts.items()
+        ),
     )  # fmt: skip
 
 
@@ -155,7 +169,7 @@ def counters(of: Chapter) -> Table:
         "Whole numbers of the whole launch; equal means equal to the last digit.",
         (
             Column("counter", "Counter"), Column("equal", "Equal", count), Column("total", "Points", count),
-            Column("worst_relative", "Worst off by", lambda value: f"{100 * value:.3g} %"),
+            Column("worst_relative", "Worst off by", short_percent),
         ),
         tuple((name, each.equal, each.total, each.worst_relative) for name, each in agreements),
     )  # fmt: skip
@@ -189,7 +203,7 @@ def points(of: Chapter) -> Table:
     return Table(
         "points",
         "All points",
-        "Measured time is the median of the samples.",
+        "Measured time is the median of the samples. In the order of the records.",
         _POINT + _TIMES,
         tuple(map(_compared, measured)),
     )

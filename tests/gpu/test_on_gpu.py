@@ -20,7 +20,8 @@ from gemmsim.kernels import KERNELS
 from gemmsim.measure import measure
 from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem
-from gemmsim.records import Point, Record, read_records
+from gemmsim.record_files import read_records
+from gemmsim.records import Point, Record
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # PyCUDA's own warnings are not ours
 

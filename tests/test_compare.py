@@ -1,0 +1,113 @@
+"""Comparisons by their own arithmetic, and Kendall's tau against its definition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmsim.compare import compare, counter_differences, kendall_tau
+from gemmsim.device import device
+from gemmsim.errors import InputError
+from gemmsim.kernels import kernel
+from gemmsim.record_files import read_records, shipped_records
+
+H200 = device("h200")
+VALUES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=2, max_size=30)
+
+
+def tau_by_definition(x, y):
+    """Concordant pairs less discordant ones over the geometric mean of the untied."""
+    pairs = list(combinations(range(len(x)), 2))
+    balance = sum(np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i, j in pairs)
+    untied = [sum(v[i] != v[j] for i, j in pairs) for v in (x, y)]
+    return balance / (untied[0] * untied[1]) ** 0.5 if untied[0] and untied[1] else float("nan")
+
+
+@given(pairs=VALUES)
+def test_tau_is_tau_b(pairs):
+    x, y = zip(*pairs, strict=True)
+    assert kendall_tau(x, y) == pytest.approx(tau_by_definition(x, y), nan_ok=True)
+
+
+@given(pairs=VALUES)
+def test_tau_is_symmetric_and_sees_only_order(pairs):
+    x, y = (np.array(values, float) for values in zip(*pairs, strict=True))
+    tau = kendall_tau(x, y)
+    assert kendall_tau(y, x) == pytest.approx(tau, nan_ok=True)
+    assert kendall_tau(x**3 + 5, np.exp(y)) == pytest.approx(tau, nan_ok=True)
+    assert kendall_tau(-x, y) == pytest.approx(-tau, nan_ok=True)
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    records, _ = read_records(shipped_records())
+    return records, compare(records, H200)
+
+
+def test_errors_by_hand(shipped):
+    _, comparison = shipped
+    errors = [p.predicted_s / p.measured_s - 1 for p in comparison.points]
+    assert comparison.mape == pytest.approx(sum(map(abs, errors)) / len(errors))
+    assert comparison.max_error == max(map(abs, errors))
+    assert comparison.mean_error == pytest.approx(sum(errors) / len(errors))
+
+
+def test_groups_hold_every_point_once(shipped):
+    _, comparison = shipped
+    for groups in (comparison.by_kernel(), comparison.by_problem()):
+        assert sum(len(one.points) for one in groups.values()) == len(comparison.points)
+    assert list(comparison.by_kernel()) == ["naive", "shared", "register", "vectorized", "double_buffer"]
+
+
+def test_the_pick_of_each_problem(shipped):
+    _, comparison = shipped
+    assert len(comparison.picks()) == 10
+    for problem, pick in comparison.picks().items():
+        points = [p for p in comparison.points if p.point.problem == problem]
+        best = min(p.measured_s for p in points)
+        fastest = min(points, key=lambda p: p.predicted_s)
+        assert pick.picked.predicted_s == pytest.approx(fastest.predicted_s)
+        assert pick.regret >= fastest.measured_s / best - 1 >= 0
+        assert (pick.best.measured_s, pick.of) == (best, len(points))
+    assert -1 <= comparison.tau_within_problems <= comparison.kendall_tau <= 1
+
+
+def test_rates(shipped):
+    _, comparison = shipped
+    point = comparison.points[0]
+    assert point.flop_per_s * point.measured_s == pytest.approx(point.point.problem.flop)
+    assert point.peak_fraction == pytest.approx(point.flop_per_s / H200.fp32_flop_per_s)
+
+
+def test_a_counter_that_differs_shows(shipped):
+    records, _ = shipped
+    record = next(r for r in records if r.counters)
+    assert all(model == hardware for model, hardware in counter_differences(record).values())
+    wrong = replace(record, counters={**record.counters, "ffma": record.counters["ffma"] + 7})
+    agreement = compare([wrong], H200).counters["ffma"]
+    assert (agreement.equal, agreement.total) == (0, 1)
+    assert agreement.worst_relative == pytest.approx(7 / (record.counters["ffma"] + 7))
+
+
+def test_records_of_another_gpu_are_left_out(shipped):
+    records, _ = shipped
+    with pytest.raises(InputError, match="no measured point of t4 among the records"):
+        compare(records, device("t4"))
+
+
+def test_a_record_without_a_prediction_does_not_hide_the_others(shipped):
+    records, _ = shipped
+    other = next(r for r in records if r.point.kernel == "vectorized")
+    impossible = replace(other, resources={**other.resources, "registers_per_thread": 255})
+    large = kernel("vectorized").tiling(block_m=1024, block_n=64, block_k=8, thread_m=8, thread_n=8)
+    impossible = replace(impossible, point=replace(other.point, tiling=large))
+    comparison = compare([records[0], impossible], H200)
+    assert [point.record for point in comparison.points] == [records[0]]
+    assert "vectorized" in comparison.skipped[0]
+    with pytest.raises(InputError, match="no prediction for any record: vectorized"):
+        compare([impossible], H200)
