@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -49,6 +50,10 @@ def test_the_figures_in_the_text(comparison):
     assert f"it is {100 * min(large):.0f} to {100 * max(large):.0f} % off" in text
     assert f"worst, {100 * comparison.max_error:.0f} %, are" in text
     assert f"(Kendall tau {comparison.kendall_tau:.2f})" in text
+    assert f"of one size tau is {comparison.tau_within_problems:.2f}" in text
+    regrets = [pick.regret for pick in comparison.picks().values()]
+    assert f"{100 * median(regrets):.0f} % longer than the best one at the median size" in text
+    assert f"{100 * max(regrets):.0f} % at worst" in text
     textbook = [
         point.measured_s
         for point in comparison.points
