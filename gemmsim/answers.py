@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmsim.compare import ComparedPoint, Comparison
+from gemmsim.compare import ComparedPoint, Comparison, Pick
 from gemmsim.device import Device
 from gemmsim.edges import Coverage, Edges
 from gemmsim.explain import Decomposition
@@ -227,7 +227,9 @@ def comparison(found: Comparison, warnings: Sequence[str] = ()) -> Document:
         **summary(found),
         "counters": {name: asdict(agreement) for name, agreement in found.counters.items()},
         "by_kernel": {name: summary(part) for name, part in found.by_kernel().items()},
+        "picks": [pick(each) for each in found.picks().values()],
         "failed": [record.to_dict() for record in found.failed],
+        "skipped": found.skipped,
         "warnings": warnings,
     }
 
@@ -243,22 +245,36 @@ def compared(point: ComparedPoint) -> Document:
     }
 
 
+def pick(found: Pick) -> Document:
+    """What the model picks at one problem, and how much longer that takes than the best."""
+    problem, prediction = found.picked.point.problem, found.picked.prediction
+    return {
+        "m": problem.m,
+        "n": problem.n,
+        "k": problem.k,
+        "dtype": problem.dtype,
+        "kernel": prediction.kernel.name,
+        "tiling": prediction.kernel.tiling_dict(found.picked.point.tiling),
+        "of": found.of,
+        "measured_s": found.picked.measured_s,
+        "best_measured_s": found.best.measured_s,
+        "regret": found.regret,
+    }
+
+
 def summary(found: Comparison) -> Document:
     """The errors of a set of points as a few numbers; null where there is no point."""
     if not found.points:
-        return {"count": 0, "mape": None, "max_error": None, "mean_error": None, "kendall_tau": None}
+        names = ("mape", "max_error", "mean_error", "kendall_tau", "tau_within_problems")
+        return {"count": 0, **dict.fromkeys(names)}
     return {
         "count": len(found.points),
         "mape": found.mape,
         "max_error": found.max_error,
-        "mean_error": mean_error(found),
+        "mean_error": found.mean_error,
         "kendall_tau": found.kendall_tau,
+        "tau_within_problems": found.tau_within_problems,
     }
-
-
-def mean_error(found: Comparison) -> float:
-    """Mean signed error: negative where predictions are too fast on the whole."""
-    return float(found.errors.mean())
 
 
 def records(found: Sequence[Record]) -> Document:

@@ -8,21 +8,25 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gemmsim import __version__, answers
 from gemmsim.commands import COMMANDS
-from gemmsim.errors import GemmsimError, InputError, one_line, unknown, warn
+from gemmsim.errors import GemmsimError, InputError, report_line, short, unknown, warn
+from gemmsim.streams import INTERRUPTED, NOBODY_READS, abandon, say
 
-BUG, INTERRUPTED, NOBODY_READS = 70, 130, 141
-"""The last two are what a shell gives for SIGINT and SIGPIPE; the first is EX_SOFTWARE of sysexits.h."""
+BUG = 70
+"""EX_SOFTWARE of sysexits.h."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, except that its refusals are errors like all others."""
+    """argparse, except that its refusals are errors like all others, and so is help that cannot be written."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; `{self.prog} --help` says more")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        print(message, end="", file=file)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,13 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        _abandon_output()
+        abandon(sys.stdout)
         return NOBODY_READS
     except MemoryError:
         return _fail("out of memory on this machine; a smaller input or more memory", 3)
     except OSError as error:
         if error.filename is None:
-            _abandon_output()
+            abandon(sys.stdout)
         return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}", 3)
     except Exception as error:
         if os.environ.get("GEMMSIM_DEBUG"):
@@ -66,7 +70,7 @@ def _run(words: list[str]) -> int:
     if rest:
         if not rest[0].startswith("-"):
             raise InputError(
-                f"unexpected {rest[0]!r}: too many values, or apart; `gemmsim {words[0]} --help` says more"
+                f"unexpected {short(rest[0])}: too many values, or apart; `gemmsim {words[0]} --help` says more"
             )
         known = re.findall(r"--[\w-]+", of_command[args.command].format_help())
         raise unknown("option", rest[0].partition("=")[0], known)
@@ -84,7 +88,7 @@ def _refuse_negative(words: Sequence[str]) -> None:
     """Refuse -1e9 and -8x8 here: argparse would take them for options."""
     for word in words:
         if re.match(r"-\.?[0-9]", word) and not re.fullmatch(r"-[0-9]+|-[0-9]*\.[0-9]+", word):
-            raise InputError(f"{word!r} is negative; allowed: whole numbers, and tiles of them such as 128x128x8")
+            raise InputError(f"{short(word)} is negative; allowed: whole numbers, and tiles of them such as 128x128x8")
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
@@ -116,13 +120,5 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
 
 
 def _fail(message: str, status: int) -> int:
-    print("gemmsim: error:", one_line(message), file=sys.stderr)
+    say(f"gemmsim: error: {report_line(message)}")
     return status
-
-
-def _abandon_output() -> None:
-    """Let the interpreter's last flush go nowhere, so that it cannot fail once more."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        return  # standard output is no file

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,10 +15,10 @@ from gemmsim.compare import Comparison, compare
 from gemmsim.device import Device, device, devices
 from gemmsim.errors import InputError, Warn
 from gemmsim.explain import Decomposition, explain
+from gemmsim.kernels import MOST_REGISTERS
 from gemmsim.ladder import climb
 from gemmsim.measure import measure
 from gemmsim.options import (
-    MOST_REGISTERS,
     Configuration,
     add_device,
     add_edges,
@@ -39,7 +40,10 @@ from gemmsim.problem import Problem
 from gemmsim.record_files import read_points, read_records, shipped_records
 from gemmsim.records import Point, Record
 from gemmsim.traffic import traffic
-from gemmsim.units import si
+from gemmsim.units import plural, si
+
+MANY_RECORDS = 1000
+"""So many take seconds."""
 
 Found = TypeVar("Found", Decomposition, Prediction)
 
@@ -128,18 +132,27 @@ def run_compare(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim compare"""
     records, warnings = _read(args.records)
     _each(warnings, warn)
-    found = compare(records, _device(args) or device(_only_device(records)))
+    on = _device(args) or device(_only_device(records))
+    with _telling(f"comparing {plural(len(records), 'record')}", len(records)):
+        found = compare(records, on)
     return Answer(lambda: answers.comparison(found, warnings), lambda show: show.comparison(found))
 
 
 def run_report(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim report"""
+    os.environ["MPLBACKEND"] = "agg"  # no window opens, whatever a notebook around this asks Matplotlib for
     from gemmsim.report import write_report  # imports Matplotlib, which takes long
 
     records = None if args.records is None else Path(args.records)
+    warnings: list[str] = []
+
+    def tell(text: str) -> None:
+        warnings.append(text)
+        warn(text)
+
     with _refusing_points(args.records):
-        files = write_report(records, Path(args.out), _device(args))
-    return Answer(lambda: {"files": files}, lambda show: show.files(files))
+        files = write_report(records, Path(args.out), _device(args), tell)
+    return Answer(lambda: {"files": files, "warnings": warnings}, lambda show: show.files(files))
 
 
 def run_devices(args: argparse.Namespace, warn: Warn) -> Answer:
@@ -251,6 +264,15 @@ def _only_device(records: Sequence[Record]) -> str:
     if len(names) > 1:
         raise InputError(f"records of {len(names)} devices: {', '.join(names)}; choose one with --device")
     return names[0]
+
+
+def _telling(text: str, records: int) -> AbstractContextManager[None]:
+    """Tells that work goes on, where there are so many records that somebody would wonder."""
+    if records <= MANY_RECORDS:
+        return nullcontext()
+    from gemmsim.console import working
+
+    return working(text)
 
 
 def _each(warnings: Sequence[str], warn: Warn) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +33,7 @@ class ComparedPoint:
         """What was measured."""
         return self.record.point
 
-    @property
+    @cached_property
     def predicted_s(self) -> float:
         """Predicted seconds."""
         return float(self.prediction.time_s)

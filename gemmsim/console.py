@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 
+from gemmsim.errors import visible
+from gemmsim.streams import say
+
 GAP = 2
 """Blanks between columns."""
+NARROWEST = 40
+"""Columns that are used at least, whatever a terminal says that it has."""
 
 
 class _Console(Console):
@@ -35,7 +40,7 @@ def table(
     Text wraps, but for that of a first column; numbers and words stay whole, if need be beyond the width of
     the terminal.
     """
-    console, body = _console(), [tuple(row) for row in rows]
+    console, body = _console(), [tuple(map(visible, row)) for row in rows]
     wrapping = [number for number in text if number > 0 or len(columns) == 1]
     widths, least = [], []
     for number, (head, *cells) in enumerate(zip(columns if header else [""] * len(columns), *body, strict=True)):
@@ -54,7 +59,7 @@ def table(
     console.width = max(console.width, sum(least) + GAP * (len(columns) - 1))
     console.print()
     if title:
-        console.print(title, style="bold")
+        console.print(visible(title), style="bold")
     _print(console, grid)
 
 
@@ -63,7 +68,7 @@ def line(text: str, wrap: bool = True, indent: str = "") -> None:
 
     `indent` goes before its second and later lines.
     """
-    console = _console()
+    console, text = _console(), visible(text)
     if wrap:
         text = "\n".join(
             textwrap.fill(part, console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
@@ -81,7 +86,17 @@ def _print(console: Console, what: Table) -> None:
 
 def _console() -> Console:
     """Where tables go: the standard output of the moment, at its width, or 80 columns where it has none."""
-    return _Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
+    console = _Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
+    console.width = max(console.width, NARROWEST)
+    return console
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Says on standard error that long work is going on, for as long as it does, if anybody watches."""
+    console = Console(stderr=True, markup=False, highlight=False)
+    with console.status(text) if console.is_terminal else nullcontext():
+        yield
 
 
 @contextmanager
@@ -91,7 +106,7 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 
     console = Console(stderr=True, markup=False, highlight=False)
     if not console.is_terminal:
-        yield lambda phase, done, of: print(f"{phase}: {done} of {of}", file=sys.stderr)
+        yield lambda phase, done, of: say(f"{phase}: {done} of {of}")
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bars:

@@ -6,14 +6,14 @@ The tables lie in `data/capabilities.toml` and `data/devices/*.toml` and are rea
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from gemmsim.errors import InputError, require, unknown
+from gemmsim.errors import InputError, require, short, unknown, visible
 
 DATA = Path(__file__).parent / "data"
 LARGEST_FILE_BYTES = 1_000_000
@@ -201,18 +201,24 @@ def _quantity(value: Any, key: str, least: float, most: float, unit: str) -> Any
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (number and least <= value <= most and (key not in WHOLE or value == int(value))):
         kind = "whole numbers" if key in WHOLE else "numbers"
-        raise InputError(
-            f"{key} must not be {reprlib.repr(value)}; allowed: {kind} from {least:.15g} to {most:.15g} {unit}".rstrip()
-        )
+        allowed = f"allowed: {kind} from {least:.15g} to {most:.15g} {unit}".rstrip()
+        if number and value == value:
+            near = min(max(value, least), most)
+            allowed += f"; nearest: {round(near) if key in WHOLE else near:.15g}"
+        raise InputError(f"{key} must not be {short(value)}; {allowed}")
     return int(value) if key in WHOLE else float(value)
 
 
-def device(name: str = "h200") -> Device:
-    """The GPU of that name, or of a TOML file if `name` ends so.
+def device(name: str | PathLike[str] = "h200") -> Device:
+    """The GPU of that name, or of a TOML file if `name` is a path or ends so.
 
     Case, spaces, hyphens and underscores do not matter; the driver's name ("NVIDIA H200") will do.
     Raises InputError with the nearest names if there is none.
     """
+    if isinstance(name, PathLike):
+        return load_device(name)
+    if not isinstance(name, str):
+        raise InputError(f"device {short(name)} is neither a name nor a path; known: {', '.join(devices())}")
     if name.lower().endswith(".toml"):
         return load_device(name)
     wanted = _key(name)
@@ -240,7 +246,7 @@ def _key(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).lower()
 
 
-def load_device(path: str | Path) -> Device:
+def load_device(path: str | PathLike[str]) -> Device:
     """The GPU that a TOML file describes, in the form of those in `data/devices`.
 
     A number stands as `[sms]` with `value`, `source` and perhaps `note`, or bare as `sms = 132`. The
@@ -279,8 +285,8 @@ def _device(table: Mapping[str, Any], default_name: str) -> Device:
 
 def _text(value: Any, key: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{key} must be a text that is not empty, not {reprlib.repr(value)}")
-    return value
+        raise InputError(f"{key} must be a text that is not empty, not {short(value)}")
+    return visible(value)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -292,7 +298,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
             raise InputError(f"device file {path} {'is not a file' if path.exists() else 'does not exist'}")
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise InputError(f"device file {path} is larger than {LARGEST_FILE_BYTES} bytes; is it a device file?")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except InputError:
         raise
     except (OSError, ValueError, RecursionError) as error:
@@ -310,7 +316,7 @@ def capability(text: Any) -> Capability:
     known = capabilities()
     if name not in known:
         raise InputError(
-            f"compute capability {reprlib.repr(text)} is not supported; supported: {known[0]} to {known[-1]}"
+            f"compute capability {short(text)} is not supported; supported: {known[0]} to {known[-1]}"
             f" ({', '.join(known)}), written as 9.0 or sm_90"
         )
     return _capability(name)

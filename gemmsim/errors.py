@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import difflib
-import sys
-from collections.abc import Callable, Iterable
+import errno
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gemmsim.streams import say
+
 Warn = Callable[[str], None]
 """What gets warnings, one at a time."""
+LONGEST_VALUE, LONGEST_LINE = 60, 1000
+"""Characters of a quoted value, and of a whole message."""
+MOST_WARNINGS = 20
+"""Warnings of one file; a file of another kind would have one a line."""
+DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Refusals to write that another path on this disk would meet too."""
 
 
 class GemmsimError(Exception):
@@ -35,7 +45,7 @@ def require(ok: Any, message: str | Callable[..., str], **values: Any) -> None:
     `message` is a format string over `values`, or a function of them; where `ok` is an array the
     values are those at its first failure.
     """
-    if np.all(ok):
+    if ok is True or np.all(ok):  # the first alone is quick, and the rule for a single configuration
         return
     if np.ndim(ok):
         shape = np.shape(ok)
@@ -47,17 +57,56 @@ def require(ok: Any, message: str | Callable[..., str], **values: Any) -> None:
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not among `known`: the nearest ones, or all when few are near."""
     names = list(known)
-    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(name[:LONGEST_VALUE].lower(), names, n=3, cutoff=0.4)
     hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(names)}"
-    return InputError(f"unknown {kind} {name!r}; {hint}")
+    return InputError(f"unknown {kind} {short(name)}; {hint}")
+
+
+def cannot_write(what: str | Path, error: OSError) -> GemmsimError:
+    """The error for a path that cannot be written: another path will do, unless the disk is full."""
+    kind = MachineError if error.errno in DISK_FAILS else InputError
+    return kind(f"cannot write {what}: {error.strerror or error}")
+
+
+def short(value: Any) -> str:
+    """A value of the user's as messages quote it: as Python writes it, cut where it is long, ASCII alone where
+    characters cannot be seen."""
+    try:
+        text = _SHORT.repr(value)
+    except ValueError:  # Python does not write out whole numbers of thousands of digits
+        text = "of thousands of digits"
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = LONGEST_VALUE
+
+
+def visible(text: str) -> str:
+    """The text with what would steer a terminal, or what no encoding takes, written as escapes; line ends stay."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else ascii(character)[1:-1] for character in text
+    )
 
 
 def one_line(text: str | BaseException) -> str:
-    """The text, or the message of an exception, in one line; the name of an exception without a message."""
+    """The text, or the message of an exception, in one visible line; the name of an exception without a message."""
     line = " ".join(str(text).split())
-    return line if line or isinstance(text, str) else type(text).__name__
+    return visible(line) if line or isinstance(text, str) else type(text).__name__
+
+
+def report_line(text: str) -> str:
+    """The text in one line that is no longer than a message may be."""
+    line = one_line(text)
+    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 3] + "..."
+
+
+def at_most(warnings: Sequence[str], what: str | Path) -> list[str]:
+    """The first of many warnings of one file, and how many more there are."""
+    more = len(warnings) - MOST_WARNINGS
+    return list(warnings) if more <= 0 else [*warnings[:MOST_WARNINGS], f"{what}: and {more} more"]
 
 
 def warn(message: str) -> None:
     """A warning on standard error."""
-    print(f"gemmsim: warning: {one_line(message)}", file=sys.stderr)
+    say(f"gemmsim: warning: {report_line(message)}")

@@ -156,8 +156,9 @@ class Kernel:
             vector = tiling.vector
             yield (
                 (vector == 1) | (vector == 2) | (vector == 4),
-                "vector {vector}: a 32-, 64- or 128-bit access moves 1, 2 or 4 elements; allowed: 1, 2, 4",
-                {"vector": vector},
+                "vector {vector}: a 32-, 64- or 128-bit access moves 1, 2 or 4 elements;"
+                " allowed: 1, 2, 4, nearest {nearest}",
+                {"vector": vector, "nearest": np.where(vector > 2, 4, 2)[()]},
             )
             for name in ("block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b"):
                 value = getattr(tiling, name)
@@ -175,9 +176,13 @@ class Kernel:
             limit = device.capability.shared_bytes_per_block_optin
             yield (
                 self.shared_bytes(tiling) <= limit,
-                f"tiles {{tiles}} take {{taken}} bytes of shared memory a block;"
-                f" allowed on {device.name}: up to {limit} bytes",
-                {"tiles": _extents(tiling), "taken": self.shared_bytes(tiling)},
+                "tiles {tiles} take {taken} bytes of shared memory a block; allowed on {device}: up to {limit} bytes",
+                {
+                    "tiles": _extents(tiling),
+                    "taken": self.shared_bytes(tiling),
+                    "device": device.name,
+                    "limit": limit,
+                },
             )
 
     def pitches(self, tiling: Tiling) -> tuple[Count, Count]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from gemmsim.device import Device
 from gemmsim.kernels import KERNELS, Kernel
@@ -12,6 +13,7 @@ from gemmsim.problem import Problem
 from gemmsim.record_files import latest
 from gemmsim.records import Point, Record
 from gemmsim.tiling import Tiling
+from gemmsim.traffic import Traffic, traffic
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,21 @@ class Rung:
     tiling: Tiling
     prediction: Prediction
     measured_s: float | None
+
+    @property
+    def described(self) -> str:
+        """The tiling, written out."""
+        return self.kernel.describe(self.tiling)
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """Reads, requests and bytes at every level; raises InputError where these pass what is counted."""
+        return traffic(self.prediction.problem, self.kernel, self.tiling)
+
+    @property
+    def measured_flop_per_s(self) -> float | None:
+        """Useful FLOP, 2mnk, a second, as measured."""
+        return None if self.measured_s is None else float(self.prediction.problem.flop / self.measured_s)
 
 
 def default_tiling(kernel: Kernel) -> Tiling:

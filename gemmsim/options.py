@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import argparse
 import re
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gemmsim.device import Device, device
-from gemmsim.errors import InputError
-from gemmsim.kernels import KERNELS, Kernel, kernel
-from gemmsim.problem import LARGEST_SIZE, Problem
+from gemmsim.errors import InputError, short
+from gemmsim.kernels import KERNELS, MOST_REGISTERS, Kernel, kernel
+from gemmsim.problem import LARGEST_SIZE, Problem, nearest_whole, whole_number
 from gemmsim.tiling import LARGEST_PAD, LARGEST_TILE, Tiling, parse_extents
 
-MOST_REGISTERS = 255
-"""Registers that an instruction can name, on every GPU since compute capability 3.5."""
 ABSENT = {"warp": (("wm", "wn"), ""), "split_k": ((), "1"), "swizzle": ((), "0")}
 """Options of tilings that no kernel has: how their extents are named, and the value that asks for nothing."""
+
+
+def _path(text: str) -> str:
+    """The text of a path, refused where the system would take it for the current folder, or for nothing."""
+    if not text.strip() or "\0" in text:
+        raise argparse.ArgumentTypeError(f"{short(text)} is no path; allowed: the name of a file or folder")
+    return text
 
 
 def add_problem(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +67,8 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """What a GPU is to run besides, and how."""
     add = parser.add_argument
-    add("--points", metavar="FILE.jsonl", help="points to run instead of one, each a JSON object on a line")
-    add("--out", metavar="RECORDS.jsonl", help="append every record to this file as soon as it is there")
+    add("--points", type=_path, metavar="FILE.jsonl", help="points to run instead of one, each a JSON object on a line")
+    add("--out", type=_path, metavar="RECORDS.jsonl", help="append every record to this file as soon as it is there")
     add("--resume", action="store_true", help="take from that file what is done already")
     add("--counters", action="store_true", help="count with Nsight Compute as well")
     add("--no-flush", action="store_true", help="leave in the L2 cache what the launch before left")
@@ -81,7 +85,7 @@ def add_registers(parser: argparse.ArgumentParser) -> None:
 def add_records(parser: argparse.ArgumentParser) -> None:
     """The records to read, and those of which GPU."""
     parser.add_argument(
-        "records", nargs="?", metavar="RECORDS.jsonl", help="records to read (default: the shipped ones)"
+        "records", nargs="?", type=_path, metavar="RECORDS.jsonl", help="records to read (default: the shipped ones)"
     )
     parser.add_argument("--device", metavar="NAME|FILE.toml", help="the GPU whose records count, if there are several")
 
@@ -96,13 +100,18 @@ def add_edges(parser: argparse.ArgumentParser) -> None:
 def add_measured(parser: argparse.ArgumentParser) -> None:
     """Where measured times are from."""
     parser.add_argument(
-        "--records", metavar="RECORDS.jsonl", help="where measured times are from (default: the shipped records)"
+        "--records",
+        type=_path,
+        metavar="RECORDS.jsonl",
+        help="where measured times are from (default: the shipped records)",
     )
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """Where to write."""
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder to write into; made if it is not there")
+    parser.add_argument(
+        "--out", required=True, type=_path, metavar="DIR", help="folder to write into; made if it is not there"
+    )
 
 
 def add_name(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +157,7 @@ def problem_of(sizes: Sequence[str], dtype: str) -> Problem:
     if not sizes:
         raise InputError("sizes are missing; give M, or M N K")
     if len(sizes) not in (1, 3):
-        raise InputError(f"sizes {' '.join(map(reprlib.repr, sizes))}: {len(sizes)} numbers; allowed: M, or M N K")
+        raise InputError(f"sizes {' '.join(map(short, sizes[:4]))}: {len(sizes)} numbers; allowed: M, or M N K")
     m, n, k = (whole(text, name) for text, name in zip([*sizes] * (3 // len(sizes)), "mnk", strict=True))
     return Problem(m, n, k, dtype)
 
@@ -206,18 +215,13 @@ def registers_of(args: argparse.Namespace) -> int | None:
 
 def whole(text: str, name: str, least: int = 1, most: int = LARGEST_SIZE) -> int:
     """The whole number that `text` writes; InputError, with the nearest that is allowed, if it is none."""
-    allowed = f"allowed: whole numbers from {least} to {most}"
     if re.fullmatch(r"[+-]?[0-9]{1,30}", text):
-        number = int(text)
-        if least <= number <= most:
-            return number
-        raise InputError(f"{name} {number} is out of range; {allowed}; nearest: {min(max(number, least), most)}")
+        return int(whole_number(int(text), name, least, most))
     try:
         near = float(text)
     except ValueError:
         near = float("nan")
-    hint = "" if near != near else f"; nearest: {round(min(max(near, least), most))}"
-    raise InputError(f"{name} {reprlib.repr(text)} is not a whole number; {allowed}{hint}")
+    raise InputError(f"{name} {short(text)} is not a whole number; {nearest_whole(near, least, most)}")
 
 
 def _refuse_absent(of: Kernel, args: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gemmsim.errors import InputError, require, unknown
+from gemmsim.errors import InputError, require, short, unknown
 
 Count: TypeAlias = Any
 """A whole number, or an int64 array of them: the same formulas take both."""
@@ -22,8 +22,8 @@ ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 
 
 def whole_number(value: Any, name: str, least: int = 1, most: int = LARGEST_SIZE) -> Count:
-    """`value` as int, or as int64 array; InputError unless whole and within [least, most]."""
-    allowed = f"allowed: whole numbers from {least} to {most}"
+    """`value` as int, or as int64 array; InputError, with the nearest that is allowed, unless whole and within
+    [least, most]."""
     if isinstance(value, np.ndarray) and value.ndim:
         if not np.issubdtype(value.dtype, np.integer):
             raise InputError(f"{name} must be an array of whole numbers, not of {value.dtype}")
@@ -34,9 +34,20 @@ def whole_number(value: Any, name: str, least: int = 1, most: int = LARGEST_SIZE
                 raise TypeError
             number = operator.index(value)
         except TypeError:
-            raise InputError(f"{name} {value!r} is not a whole number; {allowed}") from None
-    require((number >= least) & (number <= most), f"{name} {{value}} is out of range; {allowed}", value=number)
+            allowed = nearest_whole(value if isinstance(value, float) else math.nan, least, most)
+            raise InputError(f"{name} {short(value)} is not a whole number; {allowed}") from None
+    require(
+        (number >= least) & (number <= most),
+        lambda value: f"{name} {short(value)} is out of range; {nearest_whole(value, least, most)}",
+        value=number,
+    )
     return number
+
+
+def nearest_whole(value: float, least: int, most: int) -> str:
+    """What is allowed, as messages say it, and which of that is nearest to a value unless it is NaN."""
+    allowed = f"allowed: whole numbers from {least} to {most}"
+    return allowed if value != value else f"{allowed}; nearest: {round(min(max(value, least), most))}"
 
 
 def require_one_shape(*values: Count) -> None:

@@ -5,6 +5,7 @@ A record is never changed, only appended; a file survives a crash in the middle 
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gemmsim.errors import InputError, MachineError
+from gemmsim.errors import InputError, at_most, cannot_write
 from gemmsim.records import Point, Record
 
 SHIPPED = Path(__file__).parent / "data" / "records" / "h200.jsonl"
@@ -57,7 +58,7 @@ def scan_records(path: str | Path) -> tuple[list[Record], list[str]]:
         except InputError as error:
             cut = number == numbers[-1] and not content.endswith(b"\n")
             warnings.append(f"{error}; skipped" + (" (the last line, cut off while it was written)" if cut else ""))
-    return records, warnings
+    return records, at_most(warnings, path)
 
 
 def read_points(path: str | Path) -> list[Point]:
@@ -76,9 +77,12 @@ def read_points(path: str | Path) -> list[Point]:
 def append_record(path: str | Path, record: Record) -> None:
     """Add one line and see it onto the disk; a partial last line keeps its own, so that nothing is lost.
 
-    Raises MachineError when it cannot be written.
+    Raises InputError when the record is not JSON or the path cannot be written, MachineError when the disk is full.
     """
-    line = json.dumps(record.to_dict(), allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    try:
+        line = json.dumps(record.to_dict(), allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the record of {record.point} cannot be written as JSON: {error}") from None
     with _writing(path), open(path, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
@@ -90,7 +94,7 @@ def append_record(path: str | Path, record: Record) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise MachineError unless records can be appended there: to be asked before the work, not after.
+    """Raise InputError unless records can be appended there: to be asked before the work, not after.
 
     Leaves no file where there was none.
     """
@@ -116,12 +120,12 @@ def _writing(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise MachineError(f"cannot write {path}: {error.strerror or error}") from None
+        raise cannot_write(path, error) from None
 
 
 def _content(path: str | Path) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)  # some editors begin a file so
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 

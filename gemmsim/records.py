@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from gemmsim.errors import InputError, one_line
+from gemmsim.errors import InputError, one_line, short
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.problem import Problem
 from gemmsim.tiling import FIELDS, Tiling
@@ -22,6 +21,10 @@ MOST = {"registers_per_thread": 255, "shared_bytes": 2**20, "local_bytes": 2**19
 """What no GPU exceeds (CUDA Programming Guide, Technical Specifications: 255 registers and 512 KB of local memory a
 thread; at most 228 KB of shared memory and 32 blocks a multiprocessor, here with room for coming ones)."""
 MOST_COUNTED = 2**64 - 1
+SHORTEST_S, LONGEST_S = 1e-9, 1e6
+"""Seconds that a launch can take: more than a cycle or two, less than a fortnight."""
+DEEPEST = 16
+"""Levels of objects and lists in an environment."""
 
 
 class Resources(TypedDict):
@@ -120,22 +123,24 @@ class Record:
 
     def __post_init__(self) -> None:
         if self.status not in ("ok", "failed"):
-            raise InputError(f"status {self.status!r}; allowed: ok, failed")
+            raise InputError(f"status {short(self.status)}; allowed: ok, failed")
         if not isinstance(self.device, str) or not self.device:
             raise InputError("device is missing")
-        object.__setattr__(self, "samples_s", tuple(_positive(sample, "samples_s") for sample in self.samples_s))
+        object.__setattr__(self, "samples_s", tuple(_seconds(sample, "samples_s") for sample in self.samples_s))
         if self.status == "failed" and not (isinstance(self.failure, str) and self.failure):
             raise InputError("status failed needs a failure that says why")
+        if _deeper(self.environment, DEEPEST):
+            raise InputError(f"environment is nested too deep; allowed: up to {DEEPEST} levels")
         if self.status == "ok":
             if self.failure:
-                raise InputError(f"status ok contradicts the failure {self.failure!r}")
-            median = _positive(self.median_s, "median_s")
+                raise InputError(f"status ok contradicts the failure {short(self.failure)}")
+            median = _seconds(self.median_s, "median_s")
             if not self.samples_s or not min(self.samples_s) <= median <= max(self.samples_s):
                 raise InputError(f"median_s {median} does not lie among the samples_s")
         elif self.median_s is not None:
-            _positive(self.median_s, "median_s")
+            _seconds(self.median_s, "median_s")
         if self.verification_error is not None and not 0 <= _number(self.verification_error) < math.inf:
-            raise InputError(f"verification_error {_short(self.verification_error)} is not a number from 0")
+            raise InputError(f"verification_error {short(self.verification_error)} is not a number from 0")
         object.__setattr__(self, "resources", _resources(self.resources))
         for name, count in (self.counters or {}).items():
             _count(count, f"counter {name}", MOST_COUNTED)
@@ -160,10 +165,10 @@ class Record:
             entries = _object(data, "a record")
             schema = entries.get("schema", SCHEMA)
             if not isinstance(schema, int) or schema > SCHEMA:
-                raise InputError(f"schema {schema} is not known; known: up to {SCHEMA}, so update gemmsim")
+                raise InputError(f"schema {short(schema)} is not known; known: up to {SCHEMA}, so update gemmsim")
             samples = entries.get("samples_s") or ()
             if not isinstance(samples, list | tuple):
-                raise InputError(f"samples_s {samples!r} is not a list of seconds")
+                raise InputError(f"samples_s {short(samples)} is not a list of seconds")
             return cls(
                 Point.from_dict(entries.get("point")),
                 entries.get("device", ""),
@@ -205,7 +210,7 @@ def _located(where: str) -> Iterator[None]:
 
 def _object(data: Any, what: str) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise InputError(f"{what} must be an object with keys, not {_short(data)}")
+        raise InputError(f"{what} must be an object with keys, not {short(data)}")
     return data
 
 
@@ -228,14 +233,17 @@ def _limited(entries: Mapping[str, Any], name: str) -> int:
 
 def _count(value: Any, name: str, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise InputError(f"{name} {_short(value)} is not a whole number from 0 to {most}")
+        raise InputError(f"{name} {short(value)} is not a whole number from 0 to {most}")
     return value
 
 
-def _positive(value: Any, name: str) -> float:
+def _seconds(value: Any, name: str) -> float:
     number = _number(value)
-    if not 0 < number < math.inf:
-        raise InputError(f"{name} {_short(value)} is not a positive number of seconds")
+    if not SHORTEST_S <= number <= LONGEST_S:
+        raise InputError(
+            f"{name} {short(value)} is not a number of seconds that a launch takes;"
+            f" allowed: from {SHORTEST_S:g} to {LONGEST_S:g}"
+        )
     return number
 
 
@@ -249,6 +257,9 @@ def _number(value: Any) -> float:
         return math.inf
 
 
-def _short(data: Any) -> str:
-    text = json.dumps(data, default=repr)
-    return text if len(text) <= 40 else text[:37] + "..."
+def _deeper(data: Any, levels: int) -> bool:
+    """Whether objects and lists are nested deeper than so many levels."""
+    if not isinstance(data, Mapping | list | tuple):
+        return False
+    inside = data.values() if isinstance(data, Mapping) else data
+    return levels == 0 or any(_deeper(each, levels - 1) for each in inside)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gemmsim import narrate
-from gemmsim.answers import DEVICE_NUMBERS, mean_error, source_of
-from gemmsim.compare import Comparison
+from gemmsim.answers import DEVICE_NUMBERS, source_of
+from gemmsim.compare import Comparison, Pick
 from gemmsim.console import facts, line, table
 from gemmsim.device import Device
 from gemmsim.explain import Decomposition
@@ -22,7 +22,7 @@ from gemmsim.traffic import Traffic, formulas
 from gemmsim.units import count as count
 from gemmsim.units import duration as duration
 from gemmsim.units import percent as percent
-from gemmsim.units import plural, tau, words
+from gemmsim.units import plural, short_percent, tau, words
 from gemmsim.units import si as si
 
 WORST_POINTS = 5
@@ -158,10 +158,10 @@ def _rung(of: Rung) -> tuple[str, ...]:
     measured = "-" if of.measured_s is None else duration(of.measured_s)
     occupancy = f"{'~' if _estimated(of) else ''}{100 * found.occupancy.occupancy:.0f} %"
     if not found.occupancy.launches:
-        return of.kernel.name, of.kernel.describe(of.tiling), "never", measured, "-", "-", "does not launch", occupancy
+        return of.kernel.name, of.described, "never", measured, "-", "-", "does not launch", occupancy
     return (
         of.kernel.name,
-        of.kernel.describe(of.tiling),
+        of.described,
         duration(found.time_s),
         measured,
         f"{found.flop_per_s / 1e12:.3g}",
@@ -181,10 +181,10 @@ def comparison(found: Comparison) -> None:
     if found.points:
         table(
             "Error of the predicted time: predicted / measured - 1",
-            ("kernel", "points", "mean |error|", "largest", "mean signed", "Kendall tau"),
+            ("kernel", "points", "mean |error|", "largest", "mean signed", "Kendall tau", "within a size"),
             (
                 (name, count(len(part.points)), percent(part.mape), percent(part.max_error),
-                 percent(mean_error(part), signed=True), tau(part.kendall_tau))
+                 percent(part.mean_error, signed=True), tau(part.kendall_tau), tau(part.tau_within_problems))
                 for name, part in [*found.by_kernel().items(), ("all", found)]
             ),
         )  # fmt: skip
@@ -193,9 +193,17 @@ def comparison(found: Comparison) -> None:
             "Counts: the model's against the hardware's",
             ("counter", "equal", "of points", "worst off by"),
             (
-                (name, count(each.equal), count(each.total), f"{100 * each.worst_relative:.3g} %")
+                (name, count(each.equal), count(each.total), short_percent(each.worst_relative))
                 for name, each in found.counters.items()
             ),
+        )
+    picks = [pick for pick in found.picks().values() if pick.of > 1]
+    if picks:
+        table(
+            "The pick at each size",
+            ("MxNxK", "predicted fastest", "tiling", "of", "measured", "best", "regret"),
+            (_pick(pick) for pick in sorted(picks, key=lambda pick: int(pick.best.point.problem.flop))),
+            text=(0, 1, 2),
         )
     if found.points:
         worst = sorted(found.points, key=lambda point: -abs(point.error))[:WORST_POINTS]
@@ -210,6 +218,16 @@ def comparison(found: Comparison) -> None:
             text=(0, 1, 2),
         )  # fmt: skip
     _failures(found.failed)
+    if found.skipped:
+        line(f"\n{plural(len(found.skipped), 'point')} without a prediction")
+        for reason in found.skipped:
+            line(reason)
+
+
+def _pick(pick: Pick) -> tuple[str, ...]:
+    name, sizes, tiling = _point(pick.picked.point)
+    measured_s, best_s = pick.picked.measured_s, pick.best.measured_s
+    return sizes, name, tiling, count(pick.of), duration(measured_s), duration(best_s), percent(pick.regret)
 
 
 def records(found: Sequence[Record]) -> None:

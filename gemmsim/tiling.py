@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmsim.errors import InputError, require
+from gemmsim.errors import InputError, require, short
 from gemmsim.problem import Count, Problem, ceil_div, require_one_shape, whole_number
 
 WARP_SIZE = 32
@@ -142,4 +142,4 @@ def parse_extents(text: str, names: tuple[str, ...], option: str) -> dict[str, i
     if re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9})*", text) and text.count("x") + 1 == len(names):
         return dict(zip(names, map(int, text.split("x")), strict=True))
     form = "x".join(name.upper() for name in names)
-    raise InputError(f"{option} {text!r} is not of the form {form}, such as {'x'.join(['8'] * len(names))}")
+    raise InputError(f"{option} {short(text)} is not of the form {form}, such as {'x'.join(['8'] * len(names))}")

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -536,8 +536,15 @@ def test_validate_says_no_when_the_result_is_wrong(gemmsim, machine, points):
 
 @pytest.mark.parametrize("command", ["measure", "validate"])
 def test_without_a_gpu_the_machine_cannot(refusal, machine, command):
-    machine.lacks = "running kernels needs PyCUDA: pip install 'gemmsim[gpu]'"
+    machine.lacks = "running kernels needs PyCUDA"
     assert refusal(f"{command} 1024 --kernel naive", status=3) == machine.lacks
+
+
+def test_without_pycuda_the_ways_to_it_are_told(refusal, monkeypatch):
+    for name in ("pycuda", "pycuda.driver"):
+        monkeypatch.setitem(sys.modules, name, None)
+    message = refusal("measure 64 --kernel naive", status=3)
+    assert all(part in message for part in ("NVIDIA GPU", "CUDA toolkit", "`make measure`", "pip install '.[gpu]'"))
 
 
 def test_the_options_of_measure_reach_it(monkeypatch, gemmsim):
@@ -569,7 +576,7 @@ def drawn(monkeypatch) -> list[Any]:
     """What a report was asked for, by a stand-in that draws nothing: the real one takes seconds."""
     seen: list[Any] = []
 
-    def write_report(records: Path | None, out: Path, on: Device | None) -> list[Path]:
+    def write_report(records: Path | None, out: Path, on: Device | None, warn: Callable[[str], None]) -> list[Path]:
         seen.append((records, out, on and on.name))
         return [out / "index.html", out / "reads.svg"]
 
@@ -601,6 +608,7 @@ def test_compare(answer, gemmsim, campaign):
             f"{100 * part['max_error']:.1f} %",
             f"{100 * part['mean_error']:+.1f} %",
             f"{part['kendall_tau']:.3f}",
+            "-" if part["tau_within_problems"] is None else f"{part['tau_within_problems']:.3f}",
         ]
     worst = max(found["points"], key=lambda point: abs(point["error"]))
     assert f"{100 * worst['error']:+.1f} %" in shown
@@ -638,9 +646,45 @@ def test_report_writes_what_it_says(answer, tmp_path):
     assert all(Path(name).stat().st_size for name in found["files"])
 
 
+def test_report_says_in_its_document_what_it_left_out(gemmsim, monkeypatch):
+    def write_report(records: Path | None, out: Path, on: Device | None, warn: Callable[[str], None]) -> list[Path]:
+        warn("line 2: damaged")
+        return []
+
+    monkeypatch.setattr("gemmsim.report.write_report", write_report)
+    result = gemmsim("report --out pages --json")
+    assert result.document == {"files": [], "warnings": ["line 2: damaged"]}
+    assert result.err == "gemmsim: warning: line 2: damaged\n"
+
+
+def test_compare_says_what_the_model_picks_and_what_it_leaves_out(answer, gemmsim, tmp_path):
+    small = {"block_m": 16, "block_n": 16, "block_k": 16}
+    points = [Point(Problem(512, 512, 512), "shared", kernel("shared").tiling(**{**small, "block_k": deep}))
+              for deep in (16, 32, 64)]  # fmt: skip
+    wide = Point(points[0].problem, "shared", kernel("shared").tiling(block_m=32, block_n=32, block_k=512))
+    t4 = device("t4")
+    records = [synthetic.timed(point, t4, times) for point, times in zip(points, (3, 2, 1.5), strict=True)]
+    file = synthetic.write(
+        tmp_path / "records.jsonl", [*records, replace(synthetic.timed(wide, device("h200"), 1), device="t4")]
+    )
+    found = answer("compare", str(file))
+    (pick,) = found["picks"]
+    predicted = {str(each["tiling"]): each["predicted_s"] for each in found["points"]}
+    assert predicted[str(pick["tiling"])] == min(predicted.values())
+    measured = [record.median_s for record in records]
+    assert (pick["m"], pick["n"], pick["k"], pick["kernel"], pick["of"]) == (512, 512, 512, "shared", 3)
+    assert pick["regret"] == pytest.approx(pick["measured_s"] / min(measured) - 1)
+    assert found["tau_within_problems"] == pytest.approx(found["kendall_tau"])
+    (skipped,) = found["skipped"]
+    assert "32x32x512" in skipped
+    shown = gemmsim("compare", str(file)).out
+    assert re.search(rf"^512x512x512 +shared .* {100 * pick['regret']:.1f} %$", shown, re.MULTILINE)
+    assert "1 point without a prediction" in shown
+
+
 def test_report_names_its_files(answer, gemmsim, drawn):
     expected = [str(Path("pages") / name) for name in ("index.html", "reads.svg")]
-    assert answer("report --out pages") == {"files": expected}
+    assert answer("report --out pages") == {"files": expected, "warnings": []}
     assert gemmsim("report some.jsonl --out pages --device t4").out.split("\n") == [*expected, ""]
     assert drawn == [(None, Path("pages"), None), (Path("some.jsonl"), Path("pages"), "t4")]
 
@@ -675,8 +719,9 @@ BAD_LAUNCHES = {
     "--kernel shared --tile 32,32,32": "BMxBNxBK",
     "--kernel shared --tile 32x-32x32": "BMxBNxBK",
     "--kernel shared --tile -32x32x32": "'-32x32x32' is negative",
-    "--kernel shared --tile 0x32x32": "block_m 0 is out of range",
-    "--kernel shared --tile 9999999x32x32": "block_m 9999999 is out of range",
+    "--kernel shared --tile 0x32x32": "block_m 0 is out of range; allowed: whole numbers from 1 to 4096; nearest: 1",
+    "--kernel register --thread 0x8": "thread_m 0 is out of range; allowed: whole numbers from 1 to 4096; nearest: 1",
+    "--kernel shared --tile 9999999x32x32": "from 1 to 4096; nearest: 4096",
     "--kernel shared --tile 64x32x32": "2048 threads a block; allowed: up to 1024",
     "--kernel shared --thread 8x8": "kernel shared has no thread_m",
     "--kernel naive --tile 8x32x8": "kernel naive has no block_k; it has: block_m, block_n",
@@ -737,7 +782,10 @@ def test_an_empty_name_is_no_default(refusal):
     assert "unknown device ''" in refusal("predict 64 --kernel naive --device", "")
     assert "unknown device ''" in refusal("devices", "")
     assert "unknown kernel ''" in refusal("predict 64 --kernel", "")
-    assert "cannot read" in refusal("compare", "")
+    for line in ("compare", "report --out x", "report --out", "ladder 64 --records", "measure --points",
+                 "measure 64 --kernel naive --out"):  # fmt: skip
+        for text in ("", " ", "a\0b"):
+            assert f"{text!r} is no path; allowed: the name of a file or folder" in refusal(line, text)
 
 
 def test_a_name_of_several_lines_stays_on_one(refusal):
@@ -790,7 +838,7 @@ def test_a_malformed_device_file(refusal, tmp_path):
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_records_that_cannot_be_written(refusal, machine, points, as_json):
     nowhere = str(points / "folder")  # a file is no folder
-    assert f"cannot write {nowhere}" in refusal("measure 64 --kernel naive --out", nowhere, *as_json, status=3)
+    assert f"cannot write {nowhere}" in refusal("measure 64 --kernel naive --out", nowhere, *as_json)
 
 
 WORDS = st.sampled_from(

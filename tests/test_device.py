@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 
@@ -277,6 +278,30 @@ def test_not_a_file(tmp_path):
     os.mkfifo(pipe)
     with pytest.raises(InputError, match=r"pipe\.toml is not a file"):
         load_device(pipe)  # and does not wait for it
+
+
+def test_a_path_will_do_and_what_is_no_name_will_not(tmp_path):
+    path = write(tmp_path, OWN)
+    assert device(path) == device(str(path)) == load_device(path)
+    for odd in (None, 3, b"h200"):
+        with pytest.raises(InputError, match="is neither a name nor a path; known: a10"):
+            device(odd)
+
+
+def test_a_mark_before_the_first_line_is_passed_over(tmp_path):
+    path = write(tmp_path, "\ufeff" + OWN)
+    assert device(path).sms == load_device(write(tmp_path, OWN)).sms
+
+
+def test_a_number_out_of_range_names_the_nearest(tmp_path):
+    with pytest.raises(InputError, match=r"sms must not be 0; .*; nearest: 1$"):
+        load_device(write(tmp_path, re.sub("sms = .*", "sms = 0", OWN)))
+    with pytest.raises(InputError, match=r"clock_hz must not be 1\.7; .* Hz; nearest: 100000000$"):
+        load_device(write(tmp_path, re.sub("clock_hz = .*", "clock_hz = 1.7", OWN)))
+
+
+def test_a_title_steers_no_terminal(tmp_path):
+    assert device(write(tmp_path, OWN + 'title = "a\\u001b[31mb"\n')).title == "a\\x1b[31mb"
 
 
 def test_device_refuses_nonsense_without_a_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,6 +78,9 @@ def test_shared_memory_over_the_limit_of_the_device():
     shared.check(tiling)
     with pytest.raises(InputError, match="take 262144 bytes of shared memory a block; allowed on h200: up to 232448"):
         shared.check(tiling, device("h200"))
+    odd = replace(device("h200"), name="a{b}")
+    with pytest.raises(InputError, match=r"allowed on a\{b\}: up to 232448"):
+        shared.check(tiling, odd)
     smaller = shared.tiling(block_m=32, block_n=32, block_k=512)
     shared.check(smaller, device("h200"))
     with pytest.raises(InputError, match="allowed on rtx-3090: up to 101376"):

@@ -145,7 +145,7 @@ class TestCampaign:
 
     def test_a_file_that_cannot_be_written_is_refused_before_the_work(self, tmp_path):
         machine = FakeMachine()
-        with pytest.raises(MachineError, match="cannot write"):
+        with pytest.raises(InputError, match="cannot write"):
             measure(POINTS, tmp_path / "no" / "records.jsonl", machine=machine)
         assert machine.prepared == []
 

@@ -32,9 +32,9 @@ HEAVY = {"pandas", "matplotlib", "pycuda", "rich", "jinja2"}
 MAY_BE_HEAVY = {"console", "show", "plots", "report"}
 
 LAYERS = (
-    "errors", "units", "problem", "tiling", "device", "occupancy", "kernels", "banks", "access", "traffic", "edges",
-    "explain", "roofline", "predict", "records", "record_files", "ladder", "compare", "options", "answers", "narrate",
-    "gpu", "measure", "console", "show", "plots", "report", "commands", "cli", "__main__",
+    "streams", "errors", "units", "problem", "tiling", "device", "occupancy", "kernels", "banks", "access", "traffic",
+    "edges", "explain", "roofline", "predict", "records", "record_files", "ladder", "compare", "options", "answers",
+    "narrate", "gpu", "measure", "console", "show", "plots", "report", "commands", "cli", "__main__",
 )  # fmt: skip
 """The modules from the bottom up: each may import those before it, none after it."""
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmsim.errors import InputError
-from gemmsim.problem import LARGEST_SIZE, Problem, ceil_div
+from gemmsim.options import whole
+from gemmsim.problem import LARGEST_SIZE, Problem, ceil_div, whole_number
 from gemmsim.tiling import Tiling, nearest_divisor, parse_extents
 
 
@@ -74,6 +75,29 @@ def test_too_many_threads():
 def test_fields_out_of_range(field, bad):
     with pytest.raises(InputError, match=f"{field} .*allowed: whole numbers from"):
         Tiling(**{"block_m": 32, "block_n": 32, field: bad})
+
+
+@pytest.mark.parametrize(
+    ("number", "nearest"),
+    [(0, 1), (-7, 1), (11, 10), (2.4, 2), (2.6, 3), (1e99, 10), (np.array([3, 99, 0]), 10)],
+    ids=str,
+)
+def test_a_number_that_is_none_names_the_nearest(number, nearest):
+    with pytest.raises(
+        InputError, match=rf"^x .*; allowed: whole numbers from 1 to 10; nearest: {nearest}$"
+    ) as refused:
+        whole_number(number, "x", 1, 10)
+    if not isinstance(number, np.ndarray):
+        with pytest.raises(InputError) as refused_text:
+            whole(str(number), "x", 1, 10)
+        assert str(refused_text.value) == str(refused.value).replace(f"{number!r} is not", f"'{number}' is not")
+
+
+def test_a_number_that_is_none_is_told_in_short():
+    for odd in (10**9999, "x" * 9999, [[["x" * 99] * 99] * 99] * 99, float("nan"), True):
+        with pytest.raises(InputError) as refused:
+            whole_number(odd, "x")
+        assert len(str(refused.value)) < 200
 
 
 @given(number=st.integers(1, 3000), wanted=st.integers(1, 3000))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from examples import example
@@ -139,6 +142,8 @@ def test_a_missing_key_is_named(key):
         {"median_s": -1.0},
         {"median_s": math.inf},
         {"median_s": 1.0},
+        {"median_s": 1e308, "samples_s": (1e308,)},
+        {"median_s": 5e-324, "samples_s": (5e-324,)},
         {"samples_s": ()},
         {"samples_s": (1e-4, 0)},
         {"counters": {"ffma": -1}},
@@ -168,6 +173,15 @@ def test_a_missing_key_is_named(key):
 def test_a_record_that_contradicts_itself_is_refused(change):
     with pytest.raises(InputError):
         replace(RECORD, **change)
+
+
+def test_an_environment_has_few_levels(tmp_path):
+    deep: Any = 1
+    for _ in range(600):
+        deep = {"a": [deep]}
+    with pytest.raises(InputError, match=r"environment is nested too deep; allowed: up to 16 levels"):
+        replace(RECORD, environment=deep)
+    assert replace(RECORD, environment={"a": {"b": [1, {"c": 2}]}}).environment["a"] == {"b": [1, {"c": 2}]}
 
 
 def test_a_record_of_a_later_schema_is_refused():
@@ -233,14 +247,14 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("change", "said"),
         [
-            ({"verification_error": "none"}, 'verification_error "none" is not a number from 0'),
+            ({"verification_error": "none"}, "verification_error 'none' is not a number from 0"),
             (
                 {"resources": {**RESOURCES, "registers_per_thread": 999}},
                 "999 is not a whole number from 0 to 255",
             ),
             ({"resources": {**RESOURCES, "blocks_per_sm": -1}}, "blocks_per_sm -1"),
             ({"samples_s": [10**400]}, "samples_s 1000"),
-            ({"median_s": "fast"}, 'median_s "fast"'),
+            ({"median_s": "fast"}, "median_s 'fast'"),
         ],
     )
     def test_a_record_with_a_number_of_no_measurement_is_skipped_as_damage_is(self, path, change, said):
@@ -273,11 +287,55 @@ class TestFiles:
         with pytest.raises(InputError, match="cannot read"):
             read_points(path)
 
-    def test_what_cannot_be_written_is_the_machines_error(self, tmp_path):
-        with pytest.raises(MachineError, match="cannot write"):
+    def test_a_path_that_cannot_be_written_is_unusable_and_a_full_disk_the_machines(self, tmp_path, path, monkeypatch):
+        with pytest.raises(InputError, match="cannot write"):
             append_record(tmp_path / "missing" / "records.jsonl", RECORD)
-        with pytest.raises(MachineError, match="cannot write"):
+        with pytest.raises(InputError, match="cannot write"):
             record_files.check_writable(tmp_path)
+
+        def full(_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(record_files.os, "fsync", full)
+        with pytest.raises(MachineError, match="No space left"):
+            append_record(path, RECORD)
+
+    def test_what_json_lacks_is_no_record(self, path):
+        for odd in (math.nan, {1, 2}):
+            with pytest.raises(InputError, match="cannot be written as JSON"):
+                append_record(path, replace(RECORD, environment={"odd": odd}))
+        assert not path.exists()
+
+    def test_a_mark_before_the_first_line_is_passed_over(self, path):
+        append_record(path, RECORD)
+        path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+        assert read_records(path) == ([RECORD], [])
+        path.write_bytes(codecs.BOM_UTF8 + json.dumps(POINT.to_dict()).encode())
+        assert read_points(path) == [POINT]
+
+    def test_of_many_damaged_lines_the_first_are_told(self, path):
+        append_record(path, RECORD)
+        path.write_bytes(path.read_bytes() + b"damaged\n" * 1000)
+        _, warnings = read_records(path)
+        assert len(warnings) == 21
+        assert "line 2: " in warnings[0]
+        assert warnings[-1] == f"{path}: and 980 more"
+
+    def test_a_value_of_a_file_is_told_in_short_and_without_what_steers_terminals(self, path):
+        for change in (
+            {"point": {**POINT.to_dict(), "m": "\x1b" * 100_000}},
+            {"status": "\x1b" * 100_000},
+            {"samples_s": "\x1b" * 100_000},
+            {"schema": "\x1b" * 100_000},
+            {"environment": [[1] * 999] * 9},
+        ):
+            append_record(path, RECORD)
+            with open(path, "a") as file:
+                file.write(json.dumps({**RECORD.to_dict(), **change}) + "\n")
+            _, (warning,) = read_records(path)
+            assert len(warning) < 300
+            assert "\x1b" not in warning
+            path.unlink()
 
     def test_points_are_read_and_a_broken_one_is_named(self, path):
         good = json.dumps(POINT.to_dict())

@@ -18,7 +18,7 @@ import synthetic
 from gemmsim import plots
 from gemmsim.compare import compare, counter_differences
 from gemmsim.device import device
-from gemmsim.errors import InputError
+from gemmsim.errors import InputError, MachineError
 from gemmsim.kernels import KERNELS
 from gemmsim.ladder import default_tiling
 from gemmsim.problem import Problem
@@ -318,6 +318,17 @@ def test_damaged_lines_are_named_here_and_on_the_page_without_the_path(tmp_path,
     assert capsys.readouterr().err == ""
 
 
+def test_half_a_character_in_a_record_makes_a_page_all_the_same(tmp_path, undrawn):
+    half = "lost \ud800 half"
+    failed = synthetic.failed(POINT, H200, half)
+    odd = dataclasses.replace(synthetic.timed(POINT, H200, 1.2), environment={"gpu": half})
+    elsewhere = dataclasses.replace(POINT, problem=Problem(8192, 8192, 8192))
+    _, files = report(tmp_path, [odd, dataclasses.replace(failed, point=elsewhere)])
+    assert all(
+        b"lost \\ud800 half" in path.read_bytes() for path in files if path.name in ("index.html", "h200-failed.csv")
+    )
+
+
 def test_a_record_without_a_prediction_is_named(tmp_path, undrawn):
     deep = KERNELS["shared"].tiling(block_m=32, block_n=32, block_k=512)  # 128 KiB, twice what a T4 has
     large = Point(Problem(512, 512, 512), "shared", deep)
@@ -383,7 +394,7 @@ def test_an_interrupted_run_leaves_whole_files_alone(tmp_path, undrawn, monkeypa
         return write(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", interrupted)
-    with pytest.raises(KeyboardInterrupt if isinstance(failure, KeyboardInterrupt) else InputError):
+    with pytest.raises(KeyboardInterrupt if isinstance(failure, KeyboardInterrupt) else MachineError):
         report(tmp_path, [synthetic.timed(POINT, H200, 1.9)])
     assert files[0].read_bytes() == before
     assert not list((tmp_path / "out").glob(".*"))

@@ -106,7 +106,10 @@ def _pycuda_driver() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("pycuda"):
             raise MachineError(f"PyCUDA lacks a package: {one_line(error)}; pip install 'gemmsim[gpu]'") from None
-        raise MachineError("running kernels needs PyCUDA: pip install 'gemmsim[gpu]'") from None
+        raise MachineError(
+            "running kernels needs an NVIDIA GPU, a CUDA toolkit and PyCUDA:"
+            " `make measure` in a checkout builds it, or pip install '.[gpu]'"
+        ) from None
     except ImportError as error:
         raise MachineError(
             f"PyCUDA does not load: {one_line(error)}; it needs an NVIDIA driver (libcuda) no older than the CUDA that"

@@ -10,35 +10,17 @@ from typing import Any
 from gemmsim.compare import ComparedPoint, Comparison, compare
 from gemmsim.device import Device
 from gemmsim.errors import InputError
-from gemmsim.kernels import Kernel
-from gemmsim.ladder import ladder
-from gemmsim.predict import Prediction, predict
+from gemmsim.ladder import Rung, ladder
+from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.record_files import latest
 from gemmsim.records import Record
-from gemmsim.tiling import Tiling
-from gemmsim.traffic import Traffic, traffic
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One kernel of the ladder: its fastest measured tiling, or its default one where none was measured."""
-
-    kernel: Kernel
-    tiling: Tiling
-    traffic: Traffic
-    prediction: Prediction
-    measured: ComparedPoint | None
-
-    @property
-    def described(self) -> str:
-        """The tiling, written out."""
-        return self.kernel.describe(self.tiling)
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """The records of one device. `comparison` is None where no point has a time."""
+    """The records of one device. `comparison` is None where no point has a time; a rung is a kernel in its fastest
+    measured tiling, or in its default one where none was measured."""
 
     device: Device
     comparison: Comparison | None
@@ -54,7 +36,7 @@ class Chapter:
     @property
     def tilings(self) -> str:
         """Which tilings the rungs have."""
-        measured = [rung.measured is not None for rung in self.rungs]
+        measured = [rung.measured_s is not None for rung in self.rungs]
         if all(measured):
             return "each kernel in its fastest measured tiling"
         if not any(measured):
@@ -114,10 +96,10 @@ def _rungs(problem: Problem, points: Iterable[ComparedPoint], device: Device) ->
         point = measured.get(kernel.name)
         try:
             if point:
-                counted = traffic(problem, kernel, point.point.tiling)
-                yield Rung(kernel, point.point.tiling, counted, point.prediction, point)
+                rung = Rung(kernel, point.point.tiling, point.prediction, point.measured_s)
             else:
-                counted = traffic(problem, kernel, tiling)
-                yield Rung(kernel, tiling, counted, predict(problem, kernel, tiling, device), None)
+                rung = Rung(kernel, tiling, predict(problem, kernel, tiling, device), None)
+            _ = rung.traffic  # counted here, where a refusal means something
         except InputError:
             continue  # a size or device that the kernel does not take has no rung
+        yield rung

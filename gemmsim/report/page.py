@@ -17,7 +17,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from gemmsim import __version__, plots
 from gemmsim.device import Device, devices
 from gemmsim.device import device as device_named
-from gemmsim.errors import InputError, Warn, warn
+from gemmsim.errors import InputError, Warn, at_most, cannot_write, short, warn
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.records import Record
 from gemmsim.report.chapter import Chapter, chapter
@@ -46,7 +46,7 @@ def write_report(records_path: Path | None, out: Path, device: Device | None = N
     sections = [section(each) for each in chapters]
     contents = {name: content for each in sections for name, content in each.files.items()}
     page = _page(sections, source.name, [text.replace(str(source), source.name) for text in warnings])
-    *others, index = _write(Path(out), {**contents, "index.html": page.encode()})
+    *others, index = _write(Path(out), {**contents, "index.html": _encoded(page)})
     return [index, *others]
 
 
@@ -61,20 +61,17 @@ def _chapters(records: Sequence[Record], device: Device | None, source: Path, wa
         shown = [device]
     else:
         shown = [device_named(name) for name in names if name in devices()]
-        warnings += [
-            f"{source}: device {name!r} is not known; give its file to have its records in"
+        unknown = [
+            f"{source}: device {short(name)} is not known; give its file to have its records in"
             for name in names
             if name not in devices()
         ]
-    if not shown:
-        raise InputError(warnings[-1])
+        if not shown:
+            raise InputError(unknown[-1])
+        warnings += at_most(unknown, source)
     chapters = [chapter(records, each) for each in shown]
-    warnings += [
-        f"{source}: no prediction for {text}"
-        for each in chapters
-        if each.comparison
-        for text in each.comparison.skipped
-    ]
+    skipped = [text for each in chapters if each.comparison for text in each.comparison.skipped]
+    warnings += at_most([f"{source}: no prediction for {text}" for text in skipped], source)
     return chapters
 
 
@@ -127,7 +124,12 @@ def _uri(svg: bytes) -> str:
 
 def _csv(table: Table) -> bytes:
     frame = pd.DataFrame(list(table.rows), columns=[column.name for column in table.columns])
-    return frame.to_csv(index=False, lineterminator="\n").encode()
+    return _encoded(frame.to_csv(index=False, lineterminator="\n"))
+
+
+def _encoded(text: str) -> bytes:
+    """UTF-8; what it lacks, halves of characters in a record's text, as escapes."""
+    return text.encode(errors="backslashreplace")
 
 
 def _page(sections: Sequence[Section], source: str, warnings: Sequence[str]) -> str:
@@ -156,7 +158,7 @@ def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"cannot write the report into {folder}: {error.strerror or error}") from None
+        raise cannot_write(f"the report into {folder}", error) from None
 
 
 def _make(folder: Path) -> None:

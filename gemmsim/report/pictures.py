@@ -10,7 +10,8 @@ from textwrap import fill
 from matplotlib.figure import Figure
 
 from gemmsim import plots
-from gemmsim.report.chapter import Chapter, Rung
+from gemmsim.ladder import Rung
+from gemmsim.report.chapter import Chapter
 from gemmsim.units import duration, percent, si, words
 
 
@@ -40,8 +41,8 @@ def roofline_points(of: Chapter) -> dict[str, list[plots.RooflinePoint]]:
     found: dict[str, list[plots.RooflinePoint]] = {level: [] for level in plots.LEVELS}
     for rung in of.rungs:
         rates = {False: float(rung.prediction.flop_per_s)}
-        if rung.measured:
-            rates[True] = rung.measured.flop_per_s
+        if rung.measured_flop_per_s is not None:
+            rates[True] = rung.measured_flop_per_s
         for level, flop_per_byte in rung.traffic.flop_per_byte.items():
             found[level] += [
                 plots.RooflinePoint(rung.kernel.name, flop_per_byte, rate, measured) for measured, rate in rates.items()
@@ -65,7 +66,7 @@ def _draw_reads(of: Chapter, theme: plots.Theme) -> Figure:
 def _draw_terms(of: Chapter, theme: plots.Theme) -> Figure:
     drawn = plots.figure(theme=theme)
     predictions = {_label(rung): rung.prediction for rung in of.rungs}
-    measured_s = {_label(rung): rung.measured.measured_s for rung in of.rungs if rung.measured}
+    measured_s = {_label(rung): rung.measured_s for rung in of.rungs if rung.measured_s is not None}
     plots.time_terms(drawn.subplots(), predictions, measured_s, theme, note=of.tilings)
     return drawn
 
@@ -96,12 +97,13 @@ def _say_reads(rung: Rung) -> str:
 
 def _say_rate(rung: Rung) -> str:
     predicted = f"predicted {si(float(rung.prediction.flop_per_s), 'FLOP/s')}"
-    return f"{predicted}, measured {si(rung.measured.flop_per_s, 'FLOP/s')}" if rung.measured else predicted
+    measured = rung.measured_flop_per_s
+    return predicted if measured is None else f"{predicted}, measured {si(measured, 'FLOP/s')}"
 
 
 def _say_time(rung: Rung) -> str:
     predicted = f"predicted {duration(float(rung.prediction.time_s))} by {words(rung.prediction.bound_by)}"
-    return f"{predicted}, measured {duration(rung.measured.measured_s)}" if rung.measured else predicted
+    return predicted if rung.measured_s is None else f"{predicted}, measured {duration(rung.measured_s)}"
 
 
 def _alt_comparison(of: Chapter) -> str:

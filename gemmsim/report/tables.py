@@ -9,8 +9,9 @@ from typing import Any
 
 from gemmsim.compare import ComparedPoint, Pick, counter_differences
 from gemmsim.kernels import kernel as kernel_named
+from gemmsim.ladder import Rung
 from gemmsim.records import Record
-from gemmsim.report.chapter import Chapter, Rung
+from gemmsim.report.chapter import Chapter
 from gemmsim.units import count, duration, percent, short_percent, si, tau, words
 
 
@@ -118,10 +119,9 @@ def ladder(of: Chapter) -> Table:
 
     def row(rung: Rung) -> tuple[Any, ...]:
         reads, prediction = rung.traffic.reads, rung.prediction
-        measured_s = rung.measured.measured_s if rung.measured else None
         return (
             rung.kernel.name, rung.described, reads.global_memory, reads.shared_memory,
-            reads.register, float(prediction.time_s), measured_s, str(prediction.bound_by),
+            reads.register, float(prediction.time_s), rung.measured_s, str(prediction.bound_by),
         )  # fmt: skip
 
     return Table(
