@@ -7,6 +7,7 @@ import os
 from functools import cache
 
 import pytest
+from command_line import answer, campaign, drawn, gemmsim, machine, points, refusal  # noqa: F401 - fixtures for all
 from hypothesis import settings
 
 settings.register_profile("default", deadline=None)
