@@ -10,6 +10,7 @@ Assumed: A, B and C start at multiples of 32 bytes, as every CUDA allocation doe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -143,11 +144,11 @@ def global_accesses(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[
     yield GlobalAccess("store_c", "store", widths.global_c, "m", "n", results, here, once_per_block=True)
 
 
-def count_global(access: GlobalAccess, problem: Problem, tiling: Tiling) -> tuple[int, int, int]:
-    """(requests, sectors, elements) of one access over the whole launch.
+def count_global(access: GlobalAccess, problem: Problem, tiling: Tiling) -> tuple[int, int]:
+    """(requests, sectors) of one access over the whole launch.
 
     A request is a warp instruction with an active lane; sectors are the distinct 32-byte sectors that
-    its active lanes touch; elements count every active lane. Exact for every size: the classes of
+    its active lanes touch. Exact for every size: the classes of
     tiles are enumerated, with how often each alignment occurs.
     """
     sizes = {"m": problem.m, "n": problem.n, "k": problem.k}
@@ -160,16 +161,13 @@ def count_global(access: GlobalAccess, problem: Problem, tiling: Tiling) -> tupl
             elsewhere *= sum(part.count for part in segments(sizes[axis], tiles[axis]))
     lane_element = access.offsets[access.rows] * leading + access.offsets[access.columns]
 
-    requests = sectors = elements = 0
+    requests = sectors = 0
     for parts in product(*(segments(sizes[axis], tiles[axis]) for axis in access.offsets)):
         at = dict(zip(access.offsets, parts, strict=True))
         active = access.exists
         for axis, part in at.items():
             active = active & (access.offsets[axis] < part.left)
-        busy = active.any(axis=-1)
-        times = elsewhere * int(np.prod([part.count for part in parts], dtype=object))
-        requests += times * int(busy.sum())
-        elements += times * int(active.sum()) * access.width
+        requests += elsewhere * math.prod(part.count for part in parts) * int(active.any(axis=-1).sum())
 
         guards = elsewhere
         for axis, part in at.items():
@@ -184,7 +182,7 @@ def count_global(access: GlobalAccess, problem: Problem, tiling: Tiling) -> tupl
             if occurs:
                 touched = np.where(active, (lane_element + alignment) // sector_elements, -1)
                 sectors += guards * occurs * _distinct(touched)
-    return requests, sectors, elements
+    return requests, sectors
 
 
 def _alignments(part: Segment, stride: int, modulus: int) -> list[int]:

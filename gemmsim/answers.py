@@ -15,7 +15,7 @@ from gemmsim.compare import ComparedPoint, Comparison, Pick
 from gemmsim.device import Device
 from gemmsim.edges import Coverage, Edges
 from gemmsim.explain import Decomposition
-from gemmsim.kernels import Kernel
+from gemmsim.kernels import Kernel, Resources
 from gemmsim.ladder import Rung
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.options import Configuration
@@ -51,6 +51,11 @@ def launch(problem: Problem, kernel: Kernel, tiling: Any) -> Document:
     return {"problem": asdict(problem), "kernel": kernel.name, "tiling": kernel.tiling_dict(tiling)}
 
 
+def registers(resources: Resources) -> Document:
+    """Registers a thread, and who says so."""
+    return {"value": resources.registers_per_thread, "source": resources.source}
+
+
 def explanation(asked: Configuration, found: Decomposition, resident: Occupancy, warnings: Sequence[str]) -> Document:
     """The document of `explain`."""
     return launch(found.problem, found.kernel, found.tiling) | {
@@ -71,10 +76,7 @@ def explanation(asked: Configuration, found: Decomposition, resident: Occupancy,
         "elements_per_access": asdict(found.widths),
         "shared_bytes": found.resources.shared_bytes,
         "shared_bytes_per_stage": found.shared_bytes_per_stage,
-        "registers_per_thread": {
-            "value": found.resources.registers_per_thread,
-            "source": found.resources.source,
-        },
+        "registers_per_thread": registers(found.resources),
         "occupancy": resident.occupancy,
         "occupancy_details": occupancy_details(resident),
         "accesses": [access(cost) | {"reason": found.conflicts.get(cost.name)} for cost in found.accesses],
@@ -177,10 +179,7 @@ def prediction(asked: Configuration, found: Prediction, warnings: Sequence[str])
         "resources": {
             "threads": found.resources.threads,
             "shared_bytes": found.resources.shared_bytes,
-            "registers_per_thread": {
-                "value": found.resources.registers_per_thread,
-                "source": found.resources.source,
-            },
+            "registers_per_thread": registers(found.resources),
         },
         "calibrated": found.calibrated,
         "warnings": warnings,
@@ -211,10 +210,7 @@ def rung(of: Rung) -> Document:
         "peak_fraction": found.flop_per_s / found.device.fp32_flop_per_s,
         "bound_by": found.bound_by if launches else None,
         "occupancy": found.occupancy.occupancy,
-        "registers_per_thread": {
-            "value": found.resources.registers_per_thread,
-            "source": found.resources.source,
-        },
+        "registers_per_thread": registers(found.resources),
         "measured_s": of.measured_s,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,7 +53,7 @@ class ComparedPoint:
     @property
     def flop_per_s(self) -> float:
         """Useful FLOP, 2mnk, a second, as measured."""
-        return float(self.point.problem.flop / self.measured_s)
+        return float(self.point.problem.flop_per_s(self.measured_s))
 
     @property
     def peak_fraction(self) -> float:
@@ -121,10 +122,12 @@ class Comparison:
 
     @property
     def tau_within_problems(self) -> float:
-        """Mean of Kendall's tau among the points of one problem, over problems with three points or more:
-        how well configurations are ordered when the size is given. NaN where there is no such problem."""
+        """Mean of Kendall's tau among the points of one problem, over problems with three points or more
+        that are not all predicted or all measured alike: how well configurations are ordered when the size
+        is given. NaN where there is no such problem."""
         taus = [one.kendall_tau for one in self.by_problem().values() if len(one.points) >= 3]
-        return float(np.mean(taus)) if taus else float("nan")
+        defined = [tau for tau in taus if not math.isnan(tau)]
+        return float(np.mean(defined)) if defined else math.nan
 
     def picks(self) -> dict[Problem, Pick]:
         """What the model picks for each problem. Of several points predicted alike the slowest counts."""
@@ -216,4 +219,4 @@ def kendall_tau(first: Any, second: Any) -> float:
         balance += int((sign_x * sign_y).sum())
         untied_x += int(np.count_nonzero(sign_x))
         untied_y += int(np.count_nonzero(sign_y))
-    return balance / float(np.sqrt(float(untied_x) * untied_y)) if untied_x and untied_y else float("nan")
+    return balance / float(np.sqrt(float(untied_x) * untied_y)) if untied_x and untied_y else math.nan

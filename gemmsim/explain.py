@@ -90,7 +90,6 @@ def explain(problem: Problem, kernel: Kernel, tiling: Tiling, registers_per_thre
     `registers_per_thread` is the compiler's count where known; without it an estimate is used, and
     marked. Raises InputError when the kernel does not take the tiling, or no launch is that large.
     """
-    kernel.check(tiling)
     kernel.launch(problem, tiling)
     widths = kernel.widths(problem, tiling)
     return Decomposition(

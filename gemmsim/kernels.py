@@ -143,8 +143,8 @@ class Kernel:
         )
         for name in ("block_k", "thread_m", "thread_n", "vector", "pad_a", "pad_b"):
             if name not in self.fields:
-                value, default = getattr(tiling, name), getattr(Tiling, name)
-                yield value == default, f"kernel {self.name} has no {name}, not {{value}}", {"value": value}
+                value = getattr(tiling, name)
+                yield value == NEUTRAL[name], f"kernel {self.name} has no {name}, not {{value}}", {"value": value}
         if self.prefetches:
             yield (
                 tiling.block_k % 2 == 0,
@@ -299,8 +299,7 @@ def _extents(tiling: Tiling) -> Any:
     return f"{tiling.block_m}x{tiling.block_n}x{tiling.block_k}"
 
 
-NEUTRAL = {"block_k": 1, "thread_m": 1, "thread_n": 1, "stages": 1, "vector": 1, "pad_a": 0, "pad_b": 0}
-NEUTRAL |= {"split_k": 1, "swizzle": 0}
+NEUTRAL = {name: getattr(Tiling, name) for name in FIELDS if hasattr(Tiling, name)} | {"split_k": 1, "swizzle": 0}
 """Values that say that nothing is done: no kernel minds them."""
 
 PADDING = (("pad_a", 0), ("pad_b", 0))

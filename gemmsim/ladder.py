@@ -38,7 +38,7 @@ class Rung:
     @property
     def measured_flop_per_s(self) -> float | None:
         """Useful FLOP, 2mnk, a second, as measured."""
-        return None if self.measured_s is None else float(self.prediction.problem.flop / self.measured_s)
+        return None if self.measured_s is None else float(self.prediction.problem.flop_per_s(self.measured_s))
 
 
 def default_tiling(kernel: Kernel) -> Tiling:

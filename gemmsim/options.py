@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError, short
-from gemmsim.kernels import KERNELS, MOST_REGISTERS, Kernel, kernel
+from gemmsim.kernels import KERNELS, MOST_REGISTERS, NEUTRAL, Kernel, kernel
 from gemmsim.problem import LARGEST_SIZE, Problem, nearest_whole, whole_number
 from gemmsim.tiling import LARGEST_PAD, LARGEST_TILE, Tiling, parse_extents
 
-ABSENT = {"warp": (("wm", "wn"), ""), "split_k": ((), "1"), "swizzle": ((), "0")}
-"""Options of tilings that no kernel has: how their extents are named, and the value that asks for nothing."""
+ABSENT: dict[str, tuple[str, ...]] = {"warp": ("wm", "wn"), "split_k": (), "swizzle": ()}
+"""Options of tilings that no kernel has, and how their extents are named where they have some."""
 
 
 def _path(text: str) -> str:
@@ -226,13 +226,13 @@ def whole(text: str, name: str, least: int = 1, most: int = LARGEST_SIZE) -> int
 
 def _refuse_absent(of: Kernel, args: argparse.Namespace) -> None:
     """Raise InputError where an option is given that no kernel has, unless it asks for nothing."""
-    for name, (extents, nothing) in ABSENT.items():
+    for name, extents in ABSENT.items():
         text, option = getattr(args, name), f"--{name.replace('_', '-')}"
         if text is None:
             continue
         if extents:
             parse_extents(text.lower(), extents, option)
-        elif whole(text, option, int(nothing)) == int(nothing):
+        elif whole(text, option, NEUTRAL[name]) == NEUTRAL[name]:
             continue
         raise InputError(f"kernel {of.name} has no {option}; it has: {', '.join(of.fields)}")
 

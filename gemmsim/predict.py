@@ -9,7 +9,6 @@ multiprocessors) blocks: that is the tail. docs/theory.md derives the terms.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ import numpy as np
 from gemmsim.banks import PASS_BYTES
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Resources, Widths
-from gemmsim.occupancy import Occupancy, occupancy
+from gemmsim.occupancy import Occupancy, Waves, occupancy
 from gemmsim.problem import Problem, ceil_div, require_one_shape
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
-from gemmsim.traffic import shared_per_tile
+from gemmsim.traffic import block_reads, shared_per_tile
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Prediction:
     """Predicted time of one launch, or of many where the inputs are arrays, and its reasons.
 
     `terms` names the seconds that each resource needs on its own; `waves` is how many times the launch
-    fills the GPU. A launch that does not fit on the device takes infinite time.
+    fills the GPU. A launch that does not fit on the device takes infinite time and waves.
     """
 
     problem: Problem
@@ -62,7 +61,7 @@ class Prediction:
     @property
     def flop_per_s(self) -> Any:
         """Useful FLOP, 2mnk, a second."""
-        return self.problem.flop / self.time_s
+        return self.problem.flop_per_s(self.time_s)
 
 
 def predict(
@@ -78,7 +77,8 @@ def predict(
     kernel.check(tiling, device, problem)
     resources = kernel.resources(problem, tiling, registers_per_thread)
     resident = resident_blocks(resources, device)
-    blocks = grid(problem, tiling).blocks
+    slots = device.sms * resident.blocks_per_sm
+    spread = Waves(grid(problem, tiling).blocks, np.maximum(1, slots))
     return Prediction(
         problem,
         kernel,
@@ -87,7 +87,7 @@ def predict(
         resource_times(problem, kernel, tiling, device),
         resources,
         resident,
-        blocks / np.maximum(1, device.sms * resident.blocks_per_sm),
+        np.where(np.equal(slots, 0), np.inf, spread.count)[()],
     )
 
 
@@ -123,8 +123,7 @@ def resource_times(problem: Problem, kernel: Kernel, tiling: Tiling, device: Dev
     loaded_a, loaded_b = (rows * depth, depth * columns) if kernel.staged else (block_ffma, block_ffma)
     global_requests = (loaded_a / widths.global_a + loaded_b / widths.global_b) / WARP_SIZE
     warp_instructions = block_ffma / WARP_SIZE + shared_requests + global_requests
-    tiles_read = block_reads(problem, tiling) * problem.element_bytes
-    written = 1.0 * problem.m * problem.n * problem.element_bytes
+    through_l2 = 1.0 * block_reads(problem, tiling) + problem.m * problem.n  # a float: its bytes can pass 2^63
 
     busiest_s = ceil_div(tiles.blocks, device.sms) / device.clock_hz  # for each cycle that a block costs
     return {
@@ -136,15 +135,9 @@ def resource_times(problem: Problem, kernel: Kernel, tiling: Tiling, device: Dev
             global_requests * device.capability.request_interval_cycles,
         )
         * busiest_s,
-        "l2": (tiles_read + written) / device.l2_bytes_per_s,
+        "l2": through_l2 * problem.element_bytes / device.l2_bytes_per_s,
         "dram": problem.compulsory_bytes / device.dram_bytes_per_s,
     }
-
-
-def block_reads(problem: Problem, tiling: Tiling) -> Any:
-    """Elements of A and B that blocks read if each reads its rows and columns once; a float, for size."""
-    tiles = grid(problem, tiling)
-    return 1.0 * problem.m * problem.k * tiles.n + 1.0 * problem.k * problem.n * tiles.m
 
 
 def block_extents(problem: Problem, kernel: Kernel, tiling: Tiling) -> tuple[Any, Any, Any]:
@@ -170,7 +163,6 @@ def _shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) 
     return wavefronts, requests
 
 
-@lru_cache(maxsize=65536)
 def _shared_case(kernel: Kernel, case: tuple[int, ...], element_bytes: int) -> tuple[int, int]:
     tiling, widths = Tiling(*case[: len(FIELDS)]), Widths(*case[len(FIELDS) :])
     return _shared(kernel, tiling, widths, element_bytes)

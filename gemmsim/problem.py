@@ -130,5 +130,9 @@ class Problem:
         """Arithmetic intensity when every matrix moves once (Williams et al., Roofline, 2009)."""
         return self.flop / self.compulsory_bytes
 
+    def flop_per_s(self, time_s: Any) -> Any:
+        """Useful FLOP a second of a launch that takes `time_s`."""
+        return self.flop / time_s
+
     def __str__(self) -> str:
         return f"{self.m} x {self.n} x {self.k} {self.dtype}"

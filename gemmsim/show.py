@@ -122,7 +122,7 @@ def prediction(asked: Configuration, found: Prediction) -> None:
             f" ({resources.source}), {count(resources.shared_bytes)} bytes of shared memory",
         ),
         ("residence", narrate.residence(found.occupancy, resources)),
-        ("calibrated", "yes" if found.calibrated else "no: a lower bound from first principles"),
+        ("calibrated", "yes" if found.calibrated else "no: from first principles, as if nothing had to wait"),
     ]
     facts("Prediction", known)
     longest_s = max(found.terms.values())
@@ -245,7 +245,7 @@ def _outcome(record: Record) -> tuple[str, str, str]:
     if record.median_s is None or not record.ok:
         return "failed", "", ""
     error = "" if record.verification_error is None else f"{record.verification_error:.1e}"
-    return duration(record.median_s), si(record.point.problem.flop / record.median_s, "FLOP/s"), error
+    return duration(record.median_s), si(record.point.problem.flop_per_s(record.median_s), "FLOP/s"), error
 
 
 def _failures(failed: Sequence[Record]) -> None:

@@ -37,6 +37,13 @@ def ffma(problem: Problem, kernel: Kernel, tiling: Tiling) -> Count:
     return m * n * k
 
 
+def block_reads(problem: Problem, tiling: Tiling) -> Count:
+    """Elements of A and B that all blocks read if each reads its rows of A and columns of B once: A once for
+    each column of blocks, B once for each row of blocks. At most 2mnk, so it is a count wherever that is."""
+    tiles = grid(problem, tiling)
+    return problem.m * problem.k * tiles.n + problem.k * problem.n * tiles.m
+
+
 @dataclass(frozen=True)
 class Reads:
     """Elements read by active lanes over the launch, a broadcast counted once for each lane."""
@@ -49,17 +56,15 @@ class Reads:
 def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
     """Elements read at every level.
 
-    Global: each block reads the part of its rows of A and of its columns of B that exists, so A once
-    for each column of blocks and B once for each row of blocks; without staging each of the mn threads
-    reads its own row and column. Shared: an FFMA needs one element of A for every thread_n results and
-    one of B for every thread_m. Register: two operands for each FFMA.
+    Global: each block reads the part of its rows of A and of its columns of B that exists; without
+    staging each of the mn threads reads its own row and column. Shared: an FFMA needs one element of A for
+    every thread_n results and one of B for every thread_m. Register: two operands for each FFMA.
     """
     multiplied = ffma(problem, kernel, tiling)
-    tiles = grid(problem, tiling)
     if not kernel.staged:
-        return Reads(2 * problem.m * problem.n * problem.k, 0 * multiplied, 2 * multiplied)
+        return Reads(2 * multiplied, 0 * multiplied, 2 * multiplied)
     return Reads(
-        problem.m * problem.k * tiles.n + problem.k * problem.n * tiles.m,
+        block_reads(problem, tiling),
         multiplied // tiling.thread_n + multiplied // tiling.thread_m,
         2 * multiplied,
     )
@@ -200,7 +205,7 @@ def traffic(problem: Problem, kernel: Kernel, tiling: Tiling) -> Traffic:
     loads, stores = shared_per_tile(kernel, tiling, widths, problem.element_bytes)
     in_global: dict[str, list[int]] = {"load": [0, 0], "store": [0, 0]}
     for access in global_accesses(kernel, tiling, widths):
-        requests, sectors, _ = count_global(access, problem, tiling)
+        requests, sectors = count_global(access, problem, tiling)
         in_global[access.direction][0] += requests
         in_global[access.direction][1] += sectors
     counted = Traffic(

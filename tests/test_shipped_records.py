@@ -11,7 +11,7 @@ from gemmsim.kernels import KERNELS
 from gemmsim.occupancy import occupancy
 from gemmsim.record_files import latest, read_records, shipped_records
 from gemmsim.records import Record
-from gemmsim.traffic import traffic
+from gemmsim.traffic import block_reads, traffic
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,11 @@ def test_the_hardware_settles_no_load_that_the_instructions_do_not_count(records
     for record in records:
         assert record.counters is not None
         assert record.counters["global_load_instructions"] == record.counters["global_load_requests"], record.point
+
+
+def test_blocks_share_fetches_through_l1_as_the_theory_says(records):
+    ratios = [32 * r.counters["l2_read_sectors"] / (4 * block_reads(r.point.problem, r.point.tiling)) for r in records]
+    assert min(ratios) == pytest.approx(1 / 3, abs=0.02)
 
 
 def test_the_model_counts_as_the_hardware_does(records):

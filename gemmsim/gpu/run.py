@@ -203,6 +203,7 @@ def _measured(gpu: Gpu, point: Point, device_name: str, flush: bool, environment
         start()()
         first = buffers.downloaded_c()
         error = _verified(first, a, b, point)
+        buffers.poison_c()
         environment |= under_load(gpu.facts, lambda: start()())  # before the samples: it brings the clocks up too
         with _flusher(gpu, start, flush) as before:
             samples_s = time_launches(start, before)
