@@ -111,3 +111,12 @@ def test_a_record_without_a_prediction_does_not_hide_the_others(shipped):
     assert "vectorized" in comparison.skipped[0]
     with pytest.raises(InputError, match="no prediction for any record: vectorized"):
         compare([impossible], H200)
+
+
+def test_a_problem_whose_points_are_all_predicted_alike_has_no_order(shipped):
+    _records, comparison = shipped
+    alike = [p.record for p in comparison.points if p.point.kernel == "naive" and p.point.problem.m == 129]
+    ordered = [p.record for p in comparison.points if p.point.problem.m == 4096]
+    assert len(alike) == 3
+    assert np.isnan(compare(alike, H200).tau_within_problems)
+    assert compare(alike + ordered, H200).tau_within_problems == compare(ordered, H200).tau_within_problems

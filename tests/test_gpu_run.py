@@ -31,6 +31,7 @@ class FakeGpu:
     """PyCUDA's driver as far as a measurement calls it. `spoil(launch, c)` may change what a launch leaves in C."""
 
     facts = FACTS
+    stops_writing_after = 10**9
 
     class Error(Exception):
         pass
@@ -86,6 +87,8 @@ class FakeGpu:
 
         self.launches += 1
         result = matrix(c, m, n)
+        if self.launches > self.stops_writing_after:
+            return lambda: self.each_s
         result[:] = matrix(a, m, k) @ matrix(b, k, n)
         self.spoil(self.launches, result)
         return lambda: self.each_s
@@ -133,6 +136,13 @@ def test_a_kernel_that_is_wrong_from_the_first_launch_is_not_timed():
     record = measure_point(gpu, POINT, "h200")
     assert str(record.failure).startswith("wrong result at row 3, column 4: ")
     assert gpu.launches == 1
+
+
+def test_a_kernel_that_writes_nothing_while_it_is_timed_fails_the_point():
+    gpu = FakeGpu()
+    gpu.stops_writing_after = 1
+    record = measure_point(gpu, POINT, "h200")
+    assert "elements never written" in str(record.failure)
 
 
 def test_a_race_that_shows_in_a_later_launch_fails_the_point():

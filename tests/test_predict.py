@@ -30,6 +30,10 @@ def test_the_terms_by_hand():
     stores = 2 * 128 * 8 / 32
     assert terms["shared_memory"] == pytest.approx(8 * 512 * (loads + stores) / clock)
     assert terms["dram"] == pytest.approx(3 * 4096**2 * 4 / 4.8e12)
+    # warp instructions of a block and tile, one a cycle on each of 4 schedulers: 512 FFMA a thread, reads from
+    # shared memory (8 rows and 2 runs a k for A and B, A 4 k at once), stores and loads of 32 x 8 lanes each
+    instructions = 8 * 512 + 8 * 8 * (8 / 4 + 2) + 2 * 2 * 128 * 8 / 32
+    assert terms["issue"] == pytest.approx(8 * 512 * instructions / 4 / clock)
     assert terms["l2"] == pytest.approx((2 * 4096**3 / 128 + 4096**2) * 4 / H200.l2_bytes_per_s)
     assert terms["l1"] == pytest.approx(8 / 1024 * 2 * 4096**3 / 128 / 32 / clock)
 
@@ -100,6 +104,18 @@ def test_tiles_that_the_device_cannot_hold():
             kernel("shared").tiling(block_m=32, block_n=32, block_k=512),
             device("t4"),
         )
+
+
+def test_without_staging_a_warp_with_one_lane_is_a_warp():
+    naive = kernel("naive")
+
+    def ffma_s(m, n, **block):
+        return predict(Problem(m, n, 64), naive, naive.tiling(**block), H200).terms["ffma"]
+
+    whole = ffma_s(8, 32, block_m=8, block_n=32)
+    assert ffma_s(8, 1, block_m=8, block_n=32) == whole  # every row is a warp
+    assert ffma_s(1, 32, block_m=8, block_n=32) == pytest.approx(whole / 8)  # the other rows' warps leave
+    assert ffma_s(1, 8, block_m=32, block_n=8) == ffma_s(4, 8, block_m=32, block_n=8)  # four rows share a warp
 
 
 def test_the_tail_shows():
