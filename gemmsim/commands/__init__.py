@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gemmsim import answers
+from gemmsim.commands.command import Answer, Command
 from gemmsim.compare import Comparison, compare
 from gemmsim.device import Device, device, devices
 from gemmsim.errors import InputError, Warn
@@ -46,26 +47,6 @@ MANY_RECORDS = 1000
 """So many take seconds."""
 
 Found = TypeVar("Found", Decomposition, Prediction)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command has found. `show` gets the module `gemmsim.show`, which only tables need."""
-
-    document: Callable[[], answers.Document]
-    show: Callable[[Any], None]
-    ok: bool = True
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command: what it does, its words, an example, what adds its options, and the work."""
-
-    summary: str
-    usage: str
-    example: str
-    options: tuple[Callable[[argparse.ArgumentParser], None], ...]
-    run: Callable[[argparse.Namespace, Warn], Answer]
 
 
 def run_explain(args: argparse.Namespace, warn: Warn) -> Answer:

@@ -1,0 +1,32 @@
+"""What a command is made of: its words and options, the work, and the answer that it leaves."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gemmsim.errors import Warn
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command has found. `show` gets the module `gemmsim.show`, which only tables need."""
+
+    document: Callable[[], Document]
+    show: Callable[[Any], None]
+    ok: bool = True
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: what it does, its words, an example, what adds its options, and the work."""
+
+    summary: str
+    usage: str
+    example: str
+    options: tuple[Callable[[argparse.ArgumentParser], None], ...]
+    run: Callable[[argparse.Namespace, Warn], Answer]
