@@ -1,0 +1,33 @@
+"""The file of --picture: which can be written, and writing it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gemmsim.errors import InputError, cannot_write, short
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PICTURES = (".png", ".svg")
+
+
+def picture_path(text: str) -> Path:
+    """The file to draw into; InputError for one of another kind than those that can be written."""
+    path = Path(text)
+    if path.suffix.lower() not in PICTURES:
+        raise InputError(f"--picture {short(text)} is no picture that can be written; allowed: {', '.join(PICTURES)}")
+    os.environ["MPLBACKEND"] = "agg"  # no window opens, whatever a notebook around this asks Matplotlib for
+    return path
+
+
+def write_picture(drawn: Figure, path: Path) -> None:
+    """Write a figure in the form that the name of the file says; InputError for a path that cannot take it."""
+    from gemmsim.plots.style import render  # imports Matplotlib, which takes long
+
+    try:
+        path.write_bytes(render(drawn, path.suffix.lower().removeprefix(".")))
+    except OSError as error:
+        raise cannot_write(path, error) from None
