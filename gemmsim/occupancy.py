@@ -1,4 +1,4 @@
-"""How many blocks one SM holds, what limits them, and how often a launch fills the GPU.
+"""How many blocks one SM holds, and what limits them.
 
 The formulas are those of NVIDIA's occupancy header (cuda_occupancy.h, CUDA 13.0), in its order, with
 partitioned global caching off. Plain numbers and int64 arrays go through the same lines.
@@ -6,7 +6,7 @@ partitioned global caching off. Plain numbers and int64 arrays go through the sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -14,25 +14,27 @@ from typing import Any
 import numpy as np
 
 from gemmsim.device import Capability
-from gemmsim.problem import Count, ceil_div, require_one_shape, whole_number
+from gemmsim.problem import LARGEST_COUNT, Count, ceil_div, require_one_shape, whole_number
 from gemmsim.tiling import WARP_SIZE
 
 UNLIMITED = 2**31 - 1
 """The limit of a resource that the block does not use, as the header has it."""
-LARGEST_INPUT = 2**31 - 1
+LARGEST_DEMAND = 2**31 - 1
+"""More of anything is counted as this: no GPU has so much, and no product of two such passes 2^63."""
 MOST_BARRIERS = 16
-"""Named barriers of a block (PTX ISA, `barrier`)."""
+"""Barriers that a block can name (PTX ISA, instruction `barrier`: 16 a block, numbered 0 to 15)."""
+RESOURCES = ("warps", "registers", "shared_memory", "blocks", "barriers")
+"""What can limit the blocks of an SM, in the order in which limits are given."""
 
 
 @dataclass(frozen=True)
 class Occupancy:
     """What fits on one SM.
 
-    `occupancy` is resident over possible warps, 0 to 1. `limits` has the blocks that each resource
-    alone allows (UNLIMITED where the block uses none), in the order warps, registers, shared_memory,
-    blocks, barriers. For one case `limiters` are the names of all limits that equal `blocks_per_sm`,
-    and `reason` says why a block does not launch and what would make it. For arrays the numbers are
-    arrays, `limiters` has for each name where it limits, and `reason` is None.
+    `occupancy` is resident over possible warps, 0 to 1. `limits` has the blocks that each of RESOURCES
+    alone allows, UNLIMITED where the block uses none. For one case `limiters` are the names of all limits
+    that equal `blocks_per_sm`, and `reason` says why a block does not launch and what would make it. For
+    arrays the numbers are arrays, `limiters` has for each name where it limits, and `reason` is None.
     """
 
     blocks_per_sm: Count
@@ -58,38 +60,48 @@ def occupancy(
     """Occupancy of blocks of `threads` threads with `registers` each and these bytes of shared memory.
 
     `carveout` is the percentage of shared memory preferred (0 to 100); None, the driver's default, is
-    the most there is. `barriers` are those of a block; they count from compute capability 9.0 on.
+    the most there is. `barriers` are those of a block; they limit its number from compute capability 9.0 on.
     Without `opt_in` a block has no more than the default 48 KB of shared memory, as in a launch that
     does not set cudaFuncAttributeMaxDynamicSharedMemorySize.
 
     A block that cannot launch is an answer: no blocks. Raises InputError for numbers that are not
-    whole, negative, or so large that no block could mean them.
+    whole, or negative.
     """
-    threads = whole_number(threads, "threads", 0, LARGEST_INPUT)
-    registers = whole_number(registers, "registers", 0, LARGEST_INPUT)
-    static = whole_number(static_shared_bytes, "static_shared_bytes", 0, LARGEST_INPUT)
-    dynamic = whole_number(dynamic_shared_bytes, "dynamic_shared_bytes", 0, LARGEST_INPUT)
-    percent = whole_number(100 if carveout is None else carveout, "carveout", 0, 100)
-    barriers = whole_number(barriers, "barriers", 0, MOST_BARRIERS)
-    require_one_shape(threads, registers, static, dynamic, percent, barriers)
-
-    by_resource = {
-        "warps": warp_limit(capability, threads),
-        "registers": register_limit(capability, threads, registers),
-        "shared_memory": shared_limit(capability, static + dynamic, percent, opt_in),
-        "blocks": capability.max_blocks_per_sm,
-        "barriers": barrier_limit(capability, barriers),
-    }
-    limits = _alike(by_resource)
-    blocks = reduce(_smaller, limits.values())
-    warps = blocks * ceil_div(threads, WARP_SIZE)
-    at_limit = {name: limit == blocks for name, limit in limits.items()}
-    limiters: tuple[str, ...] | Mapping[str, Any] = at_limit
+    block = _demand(threads, registers, static_shared_bytes, dynamic_shared_bytes, carveout, barriers)
+    limits = _alike(_limits(capability, opt_in, *map(_counted, block)))
     reason = None
-    if not _arrays(blocks):
-        limiters = tuple(name for name in limits if at_limit[name])
-        reason = None if blocks else _reason(capability, threads, registers, static, dynamic, opt_in, limits)
-    return Occupancy(blocks, warps, warps / capability.max_warps_per_sm, limits, limiters, blocks > 0, reason)
+    if not (_arrays(*limits.values()) or all(limits.values())):
+        reason = _reason(capability, block, opt_in, limits)
+    return _resident(limits, _counted(block[0]), capability.max_warps_per_sm, reason)
+
+
+def occupancies(
+    capabilities: Sequence[Capability],
+    which: Count,
+    threads: Count,
+    registers: Count,
+    static_shared_bytes: Count = 0,
+    dynamic_shared_bytes: Count = 0,
+    carveout: Count | None = None,
+    barriers: Count = 1,
+    *,
+    opt_in: bool = True,
+) -> Occupancy:
+    """As `occupancy` for arrays, each case on a capability of its own: that of number `which`."""
+    which = whole_number(np.asarray(which), "which", 0, len(capabilities) - 1)
+    block = _demand(threads, registers, static_shared_bytes, dynamic_shared_bytes, carveout, barriers)
+    require_one_shape(which, *block)
+    which, *demands = np.broadcast_arrays(which, *map(_counted, block))
+    order = np.argsort(which.astype(np.int16), axis=None, kind="stable")  # so each capability has its cases together
+    demands = [demand.ravel()[order] for demand in demands]
+    limits = {name: np.empty(which.size, np.int64) for name in RESOURCES}
+    ends = np.cumsum(np.bincount(which.ravel(), minlength=len(capabilities))).tolist()
+    for chip, start, end in zip(capabilities, [0, *ends], ends, strict=False):
+        for name, limit in _limits(chip, opt_in, *(demand[start:end] for demand in demands)).items():
+            limits[name][order[start:end]] = limit
+    shaped = {name: limit.reshape(which.shape) for name, limit in limits.items()}
+    most_warps = np.array([chip.max_warps_per_sm for chip in capabilities])
+    return _resident(shaped, _counted(block[0]), most_warps[which], None)
 
 
 def warp_limit(capability: Capability, threads: Count) -> Count:
@@ -128,10 +140,10 @@ def shared_limit(capability: Capability, used: Count, percent: Count, opt_in: bo
 
 
 def barrier_limit(capability: Capability, barriers: Count) -> Count:
-    """Blocks that the barriers of an SM are enough for; UNLIMITED where they are not counted."""
-    if not capability.barriers_limit_blocks:
-        return UNLIMITED + 0 * barriers
-    return _where(barriers == 0, UNLIMITED, capability.barriers_per_sm // _larger(barriers, 1))
+    """Blocks that the barriers of an SM are enough for; UNLIMITED where they are not counted, 0 where a block has
+    more than it can name."""
+    limit = capability.barriers_per_sm // _larger(barriers, 1) if capability.barriers_limit_blocks else UNLIMITED
+    return (barriers <= MOST_BARRIERS) * _where(barriers == 0, UNLIMITED, limit)
 
 
 def most_registers(capability: Capability, threads: Count) -> Count:
@@ -149,41 +161,58 @@ def most_threads(capability: Capability, registers: Count) -> Count:
     return startable * _smaller(rounded * WARP_SIZE, capability.max_threads_per_block)
 
 
-@dataclass(frozen=True)
-class Waves:
-    """A launch of `blocks` on a GPU that holds `slots` of them at once."""
-
-    blocks: Count
-    slots: Count
-
-    @property
-    def count(self) -> Any:
-        """Times that the launch fills the GPU, not rounded."""
-        return self.blocks / self.slots
-
-    @property
-    def rounds(self) -> Count:
-        """Rounds that it takes when all blocks last alike: the count rounded up."""
-        return ceil_div(self.blocks, self.slots)
-
-    @property
-    def utilization(self) -> Any:
-        """Share of the slots, over all rounds, that have a block."""
-        return self.blocks / (self.rounds * self.slots)
-
-    @property
-    def tail_utilization(self) -> Any:
-        """Share of the slots that have a block in the last round."""
-        return (self.blocks - (self.rounds - 1) * self.slots) / self.slots
+def _demand(
+    threads: Count, registers: Count, static: Count, dynamic: Count, carveout: Count | None, barriers: Count
+) -> tuple[Count, ...]:
+    """What a block asks for, in the order of the arguments, each a whole number or an array of them."""
+    block = (
+        whole_number(threads, "threads", 0, _most(threads)),
+        whole_number(registers, "registers", 0, _most(registers)),
+        whole_number(static, "static_shared_bytes", 0, _most(static)),
+        whole_number(dynamic, "dynamic_shared_bytes", 0, _most(dynamic)),
+        whole_number(100 if carveout is None else carveout, "carveout", 0, 100),
+        whole_number(barriers, "barriers", 0, _most(barriers)),
+    )
+    require_one_shape(*block)
+    return block
 
 
-def waves(blocks: Count, sms: Count, blocks_per_sm: Count = 1) -> Waves:
-    """How a launch of `blocks` spreads over `sms` SMs that hold `blocks_per_sm` each.
+def _most(value: Any) -> int:
+    """No upper limit: too much is an answer. Whole numbers of Python's can pass all that arrays hold."""
+    return max(value, LARGEST_COUNT) if isinstance(value, int) else LARGEST_COUNT
 
-    Raises InputError for numbers that are not whole or not positive: blocks that do not launch make no waves.
-    """
-    slots = whole_number(sms, "sms") * whole_number(blocks_per_sm, "blocks_per_sm")
-    return Waves(whole_number(blocks, "blocks", most=2**53), slots)
+
+def _counted(demand: Count) -> Count:
+    return _smaller(demand, LARGEST_DEMAND)
+
+
+def _limits(
+    capability: Capability,
+    opt_in: bool,
+    threads: Count,
+    registers: Count,
+    static: Count,
+    dynamic: Count,
+    percent: Count,
+    barriers: Count,
+) -> dict[str, Count]:
+    """The blocks that each of RESOURCES alone allows."""
+    return {
+        "warps": warp_limit(capability, threads),
+        "registers": register_limit(capability, threads, registers),
+        "shared_memory": shared_limit(capability, static + dynamic, percent, opt_in),
+        "blocks": capability.max_blocks_per_sm,
+        "barriers": barrier_limit(capability, barriers),
+    }
+
+
+def _resident(limits: Mapping[str, Count], threads: Count, most_warps: Count, reason: str | None) -> Occupancy:
+    """What the limits, all of one shape, leave."""
+    blocks = reduce(_smaller, limits.values())
+    warps = blocks * ceil_div(threads, WARP_SIZE)
+    at_limit = {name: limit == blocks for name, limit in limits.items()}
+    limiters = at_limit if _arrays(blocks) else tuple(name for name, limiting in at_limit.items() if limiting)
+    return Occupancy(blocks, warps, warps / most_warps, limits, limiters, blocks > 0, reason)
 
 
 def _warps(threads: Count) -> Count:
@@ -229,16 +258,9 @@ def _alike(limits: Mapping[str, Count]) -> dict[str, Count]:
     return dict(zip(limits, np.broadcast_arrays(*limits.values()), strict=True))
 
 
-def _reason(
-    capability: Capability,
-    threads: int,
-    registers: int,
-    static: int,
-    dynamic: int,
-    opt_in: bool,
-    limits: Mapping[str, int],
-) -> str:
+def _reason(capability: Capability, block: tuple[int, ...], opt_in: bool, limits: Mapping[str, int]) -> str:
     """Why one block does not launch, and what each resource that refuses it would take."""
+    threads, registers, static, dynamic, _, barriers = block
     sentences = []
     if limits["warps"] == 0:
         most = capability.max_threads_per_block
@@ -247,13 +269,15 @@ def _reason(
         warps = int(_warps(threads))
         counted = _round_up(warps, capability.warps_rounded_at_launch)
         needed = _registers_per_warp(capability, registers) * counted
-        cures = [f"up to {most_registers(capability, threads)} registers a thread"]
-        if fitting := int(most_threads(capability, registers)):
-            cures.append(f"up to {fitting} threads")
+        cures = (
+            (most_registers(capability, threads), "registers a thread"),
+            (most_threads(capability, registers), "threads"),
+        )
+        launching = " or ".join(f"up to {most} {of}" for most, of in cures if most)
         sentences.append(
             f"{warps} warps (counted as {counted}) of {registers} registers a thread take {needed} registers; allowed"
             f" are {capability.registers_per_block} a block and {capability.registers_per_thread} a thread;"
-            f" it launches with {' or '.join(cures)}"
+            f" it launches with {launching or 'fewer of both'}"
         )
     if limits["shared_memory"] == 0:
         most, optin = (_most_shared(capability, asked) for asked in (opt_in, True))
@@ -261,5 +285,10 @@ def _reason(
         sentences.append(
             f"{static} static and {dynamic} dynamic bytes of shared memory are {static + dynamic};"
             f" it launches with up to {most} bytes{more}"
+        )
+    if limits["barriers"] == 0:
+        sentences.append(
+            f"a block cannot have {barriers} barriers, the PTX ISA numbers {MOST_BARRIERS} of them, 0 to"
+            f" {MOST_BARRIERS - 1}; it launches with up to {MOST_BARRIERS}"
         )
     return "; ".join(sentences)

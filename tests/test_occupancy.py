@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import slow_occupancy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmsim.device import capabilities, capability, device
 from gemmsim.errors import InputError
-from gemmsim.occupancy import UNLIMITED, most_registers, most_threads, occupancy, waves
+from gemmsim.launch_waves import waves
+from gemmsim.occupancy import UNLIMITED, most_registers, most_threads, occupancies, occupancy
 
 REFERENCE = Path(__file__).parent / "data" / "occupancy_reference.csv.gz"
 
@@ -49,6 +51,16 @@ def test_every_reference_case_as_arrays():
         assert limiters == [row["limiter"] for row in rows]
         compared += len(rows)
     assert compared == 40_166
+
+
+def test_every_reference_case_in_one_call():
+    rows = reference_rows()
+    *block, carveout = columns(rows)
+    which = np.array([capabilities().index(row["cc"]) for row in rows])
+    result = occupancies([capability(name) for name in capabilities()], which, *block, carveout=carveout)
+    assert result.blocks_per_sm.tolist() == [int(row["active_blocks"]) for row in rows]
+    for name, limiting in result.limiters.items():
+        assert limiting.tolist() == [name in row["limiter"].split("|") for row in rows]
 
 
 def test_reference_cases_one_by_one():
@@ -232,19 +244,49 @@ def test_no_threads_and_too_many_are_answers():
         assert f"cannot have {threads} threads; it launches with 1 to 1024" in result.reason
 
 
+def test_more_registers_than_any_instruction_names_are_an_answer():
+    result = of("9.0", 128, 300)
+    assert (result.blocks_per_sm, result.limiters) == (0, ("registers",))
+    assert "allowed are 65536 a block and 255 a thread; it launches with up to 255 registers a thread" in result.reason
+
+
+def test_more_barriers_than_a_block_can_name_are_an_answer():
+    for cc in ("9.0", "8.0", "5.0"):  # whether the barriers of an SM are counted or not
+        result = of(cc, 32, 32, barriers=17)
+        assert (result.blocks_per_sm, result.limiters) == (0, ("barriers",))
+        assert "17 barriers, the PTX ISA numbers 16 of them, 0 to 15; it launches with up to 16" in result.reason
+
+
+@pytest.mark.parametrize("name", ["threads", "registers", "static_shared_bytes", "dynamic_shared_bytes", "barriers"])
+@pytest.mark.parametrize("number", [2**31 - 1, 2**31, 2**63 - 1, 10**30])
+def test_no_number_is_too_large_to_be_an_answer(name, number):
+    block = {"threads": 256, "registers": 32, name: number}
+    result = occupancy(capability("9.0"), **block)
+    assert (result.blocks_per_sm, result.warps_per_sm, result.launches) == (0, 0, False)
+    assert str(number) in result.reason
+    assert "up to 0 " not in result.reason
+    if number < 2**63:
+        assert occupancy(capability("9.0"), **{**block, name: np.array([number, 1])}).blocks_per_sm[0] == 0
+
+
+def test_all_at_once_too_large():
+    most = np.array([2**63 - 1])
+    assert of("5.0", most, most, most, most, barriers=most).blocks_per_sm.tolist() == [0]
+    assert "of both" in of("5.0", 10**9, 10**9).reason
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ({"threads": -1}, "threads -1 is out of range"),
         ({"registers": -8}, "registers -8 is out of range"),
         ({"dynamic_shared_bytes": -1}, "dynamic_shared_bytes -1 is out of range"),
-        ({"static_shared_bytes": 2**31}, "static_shared_bytes 2147483648 is out of range"),
-        ({"threads": 10**30}, "is out of range"),
+        ({"barriers": -1}, "barriers -1 is out of range"),
+        ({"threads": np.array([1.5])}, "threads must be an array of whole numbers, not of float64"),
         ({"threads": 12.5}, "threads 12.5 is not a whole number"),
         ({"registers": "many"}, "registers 'many' is not a whole number"),
         ({"carveout": 101}, "carveout 101 is out of range; allowed: whole numbers from 0 to 100"),
         ({"carveout": -1}, "carveout -1 is out of range"),
-        ({"barriers": 17}, "barriers 17 is out of range; allowed: whole numbers from 0 to 16"),
         ({"threads": np.array([32, -5, 64])}, "threads -5 is out of range"),
         (
             {"threads": np.array([32, 64]), "registers": np.array([1, 2, 3])},
@@ -259,21 +301,55 @@ def test_unusable_input(arguments, said):
 
 # Properties.
 
+block_numbers = (
+    st.integers(0, 1100),
+    st.integers(0, 300),
+    st.integers(0, 60_000),
+    shared_sizes,
+    st.integers(0, 100),
+    st.integers(0, 20),
+)
+
+
+@given(any_capability, *block_numbers, st.booleans())
+def test_an_sm_filled_block_by_block_holds_as_many(cc, threads, registers, static, dynamic, carveout, barriers, opt_in):
+    block = (threads, registers, static, dynamic, carveout, barriers)
+    result = of(cc, *block[:4], carveout=carveout, barriers=barriers, opt_in=opt_in)
+    expected = slow_occupancy.blocks_per_sm(capability(cc), *block, opt_in=opt_in)
+    assert (result.blocks_per_sm, list(result.limiters)) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, len(capabilities()) - 1), *block_numbers), max_size=20), st.booleans())
+def test_cases_of_many_capabilities_are_those_of_each(cases, opt_in):
+    chips = [capability(name) for name in capabilities()]
+    together = occupancies(chips, *np.array(cases, int).reshape(-1, 7).T, opt_in=opt_in)
+    for at, (which, *block) in enumerate(cases):
+        alone = occupancy(chips[which], *block, opt_in=opt_in)
+        assert together.blocks_per_sm[at] == alone.blocks_per_sm
+        assert together.warps_per_sm[at] == alone.warps_per_sm
+        assert together.occupancy[at] == alone.occupancy
+        assert {name: int(limit[at]) for name, limit in together.limits.items()} == alone.limits
+        assert tuple(name for name, limiting in together.limiters.items() if limiting[at]) == alone.limiters
+
+
+def test_cases_of_many_capabilities_in_any_shape():
+    chips, which = [capability("8.0"), capability("8.6")], np.array([[0, 1], [1, 0], [0, 0]])
+    together = occupancies(chips, which, 256, np.array([40, 200]))
+    assert together.blocks_per_sm.tolist() == [[6, 1], [6, 1], [6, 1]]
+    assert together.occupancy.tolist() == [[0.75, 8 / 48], [1.0, 8 / 64], [0.75, 8 / 64]]
+    assert all(limit.shape == (3, 2) for limit in together.limits.values())
+    assert occupancies(chips, np.array([], int), 256, 40).blocks_per_sm.shape == (0,)
+    assert occupancies(chips, 1, 256, 40).blocks_per_sm == 6
+
+
+def test_a_capability_that_is_not_in_the_list():
+    with pytest.raises(InputError, match="which 1 is out of range; allowed: whole numbers from 0 to 0"):
+        occupancies([capability("9.0")], np.array([0, 1]), 32, 32)
+
 
 @given(
     any_capability,
-    st.lists(
-        st.tuples(
-            st.integers(0, 1100),
-            st.integers(0, 300),
-            st.integers(0, 60_000),
-            shared_sizes,
-            st.integers(0, 100),
-            st.integers(0, 16),
-        ),
-        min_size=1,
-        max_size=20,
-    ),
+    st.lists(st.tuples(*block_numbers), min_size=1, max_size=20),
     st.booleans(),
 )
 def test_arrays_equal_single_cases(cc, cases, opt_in):
@@ -364,46 +440,3 @@ def test_barriers_count_from_hopper_on():
     assert of("9.0", 32, 32, barriers=16).blocks_per_sm == 64 // 16
     assert of("9.0", 32, 32, barriers=16).limiters == ("barriers",)
     assert of("8.0", 32, 32, barriers=16).blocks_per_sm == 32
-
-
-# Waves.
-
-
-@pytest.mark.parametrize(
-    ("tiles", "rounds", "percent"),
-    [
-        (108, 1, 100),
-        (109, 2, 50.46),  # 109 of 216
-        (216, 2, 100),
-        (7 * 14, 1, 90.74),  # 1792 x 1792 in tiles of 256 x 128
-        (8 * 15, 2, 55.56),  # 1793 x 1793: a row and a column of tiles more
-    ],
-)
-def test_waves_on_an_a100(tiles, rounds, percent):
-    spread = waves(tiles, device("a100-40gb-sxm").sms)
-    assert spread.rounds == rounds
-    assert 100 * spread.utilization == pytest.approx(percent, abs=0.005)
-
-
-def test_second_round_starts_one_row_later():
-    # ceil(N / 16) blocks on 36 SMs that hold 2 each: 72 slots
-    assert waves(-(-1152 // 16), 36, 2).rounds == 1
-    assert waves(-(-1153 // 16), 36, 2).rounds == 2
-
-
-@given(st.integers(1, 10**6), st.integers(1, 200), st.integers(1, 32))
-def test_waves_add_up(blocks, sms, per_sm):
-    spread = waves(blocks, sms, per_sm)
-    assert (spread.rounds - 1) * spread.slots < blocks <= spread.rounds * spread.slots
-    assert spread.count == pytest.approx(spread.rounds - 1 + spread.tail_utilization)
-    assert 0 < spread.tail_utilization <= 1
-    assert 0 < spread.utilization <= 1
-    many = waves(np.array([blocks, blocks]), sms, np.array([per_sm, per_sm]))
-    assert many.rounds.tolist() == [spread.rounds] * 2
-    assert many.tail_utilization.tolist() == [spread.tail_utilization] * 2
-
-
-@pytest.mark.parametrize("arguments", [(0, 108), (10, 0), (10, 108, 0), (-1, 108), (1.5, 108)])
-def test_waves_of_nothing(arguments):
-    with pytest.raises(InputError):
-        waves(*arguments)
