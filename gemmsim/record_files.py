@@ -107,11 +107,16 @@ def check_writable(path: str | Path) -> None:
             os.unlink(path)
 
 
-def shipped_records() -> Path:
-    """The file of the campaign that comes with the package; InputError if this installation has none."""
-    if not SHIPPED.is_file():
-        raise InputError(f"this installation has no shipped records ({SHIPPED.name}); give a file of your own")
-    return SHIPPED
+def shipped_records(campaign: str = "") -> Path:
+    """The file of a campaign that comes with the package; InputError if this installation has none.
+
+    Without a name that is the ladder's, which predictions are compared with. "counts" has small launches of many
+    tilings, for their counters; "layouts" the same tiling as it is, padded and swizzled.
+    """
+    path = SHIPPED.with_name(f"{SHIPPED.stem}-{campaign}.jsonl") if campaign else SHIPPED
+    if not path.is_file():
+        raise InputError(f"this installation has no shipped records ({path.name}); give a file of your own")
+    return path
 
 
 @contextmanager
