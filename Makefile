@@ -14,7 +14,7 @@ GPU := $(VENV)/.gpu
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden bench measure lock wheel clean FORCE
+.PHONY: help demo test check format golden registers bench measure lock wheel clean FORCE
 
 help:
 	@echo "make demo      predict the ladder for an H200, compare with the shipped records, write reports/"
@@ -22,6 +22,7 @@ help:
 	@echo "make check     lint, formatting, types"
 	@echo "make format    bring the code into the form that check wants"
 	@echo "make golden    write the golden predictions anew, to review in the diff"
+	@echo "make registers compile the kernels for the table of registers (no GPU needed; minutes)"
 	@echo "make bench     time the program itself"
 	@echo "make measure   run the ladder on this machine's GPU and compare with the predictions"
 	@echo "make wheel     build the wheel and the source distribution in dist/"
@@ -51,8 +52,13 @@ format: $(DEV)
 golden: $(CORE)
 	$(RUN) tests.golden
 
+registers: $(DEV)
+	$(RUN) campaigns.registers
+	$(RUN) campaigns.register_streams
+
 bench: $(CORE)
 	$(RUN) benchmarks.speed
+	$(RUN) benchmarks.occupancy
 
 measure: cuda $(GPU)
 	@mkdir -p reports

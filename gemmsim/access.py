@@ -1,17 +1,16 @@
 """Which element every lane touches, in every load and store of every kernel: the one address truth.
 
-A block's accesses repeat from tile to tile, so they are written down once, as the offsets of lanes
-within the tile; the launch repeats them over tiles along m, n and k. Along each axis there are at most
-two kinds of tile, whole ones and a last partial one, and where a tile starts matters only modulo a
-sector. Totals of a launch therefore come from a few representatives, whatever the sizes.
+A block's accesses repeat from tile to tile, so they are written down once, as the places of lanes within the
+tile. `gemmsim.tile_classes` lays them over a launch.
 
-Assumed: A, B and C start at multiples of 32 bytes, as every CUDA allocation does.
+Shared memory: many warp instructions are the same pattern, moved. A move by a constant that keeps every lane
+aligned, or by an exclusive or within 32 columns that is the same for all lanes, gives every bank another number
+and changes no pass. Such patterns are written down once, with how often they occur.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -19,184 +18,375 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.banks import Passes, passes
+from gemmsim.banks import BANKS, COPY_WIDTHS_BYTES, Passes, async_copy_passes, is_first, passes
+from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.problem import Problem, ceil_div
-from gemmsim.tiling import WARP_SIZE, Tiling
+from gemmsim.problem import ceil_div
+from gemmsim.tiling import SWIZZLED_COLUMNS, WARP_SIZE, Tiling
+from gemmsim.warp_tiles import copies_of_a, copies_of_b, first_elements, lanes_along, piece, pieces
 
 Lanes = NDArray[np.int64]
-Direction = Literal["load", "store"]
-SECTOR_BYTES = 32
+Mask = NDArray[np.bool_]
+Direction = Literal["load", "store", "copy"]
+"""A copy goes from global to shared memory past the registers: one instruction that is both."""
+LANE = np.arange(WARP_SIZE, dtype=np.int64)
+ONCE = range(1)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of up to 32 neighbouring items, one for each instruction of each warp.
+
+    Items are the threads of a block, or the vectors of a tile; item i is number i % per_row in row
+    i // per_row. `first` and `lanes` have the shape (instructions, warps): the first item of the run, and how many
+    it has, 0 where the warp has nothing to do.
+    """
+
+    first: Lanes
+    lanes: Lanes
+    per_row: int
+
+    def spread(self) -> tuple[Lanes, Lanes, Mask]:
+        """(row, number in its row, whether there is one) of every lane's item: (instructions, 1, warps, 32)."""
+        item = self.first[:, None, :, None] + LANE
+        return item // self.per_row, item % self.per_row, self.lanes[:, None, :, None] > LANE
+
+    def alike(self, period: int, slides: bool) -> tuple[Runs, Lanes]:
+        """One of all runs that are `period` rows apart, moved to the first rows, and how many those are.
+
+        Where a run within one row `slides`, it makes no difference either where in the row it starts.
+        """
+        first, lanes = (each[self.lanes > 0] for each in (self.first, self.lanes))
+        if slides:
+            first = np.where(first % self.per_row + lanes <= self.per_row, first // self.per_row * self.per_row, first)
+        kinds, times = np.unique(first % (period * self.per_row) * (WARP_SIZE + 1) + lanes, return_counts=True)
+        first, lanes = np.divmod(kinds, WARP_SIZE + 1)
+        return Runs(first[None], lanes[None], self.per_row), times
+
+
+def runs_of_threads(tiling: Tiling) -> Runs:
+    """The threads of each warp, row by row of thread tiles."""
+    first = np.arange(0, tiling.threads, WARP_SIZE, dtype=np.int64)[None]
+    return Runs(first, np.minimum(WARP_SIZE, tiling.threads - first), tiling.thread_columns)
+
+
+def runs_of_vectors(rows: int, columns: int, width: int, threads: int) -> Runs:
+    """The vectors of a tile that each warp carries, step by step: `Carrier` in kernels/common.cuh."""
+    vectors = rows * columns // width
+    thread = np.arange(0, threads, WARP_SIZE, dtype=np.int64)
+    first = np.arange(ceil_div(vectors, threads), dtype=np.int64)[:, None] * threads + thread
+    lanes = np.clip(np.minimum(threads - thread, vectors - first), 0, WARP_SIZE)
+    return Runs(first, lanes, columns // width)
+
+
+def pairs(outer: range, inner: range) -> tuple[Lanes, Lanes]:
+    """What two nested loops go through, turn by turn, as (turns, 1, 1) each."""
+    turns = np.array([*product(outer, inner)], np.int64).T[:, :, None, None]
+    return turns[0], turns[1]
 
 
 @dataclass(frozen=True)
 class SharedAccess:
-    """One access to shared memory that a block makes, `repeats` times for every tile of k.
+    """One access that a block makes to a tile in shared memory, for one tile of k.
 
-    `elements` and `active` have the shape (instructions, warps, 32). The repeats are the same pattern
-    moved by a constant that keeps its alignment, which changes no pass.
+    elements, active   of every lane: the element, counted from the start of the tile, and whether it takes part;
+                       (instructions, warps, 32), or (patterns, warps, 32) where each pattern stands for others
+    times              how often each warp's patterns occur: (warps,)
+    instructions       that a thread executes
+    start              element of the block's shared memory at which the tile starts
+    sources            of a copy: where in global memory its lanes read, every row of the matrix being whole lines of
+                       L1; that decides its passes where it goes past L1
+    stage_elements     of a copy: from one stage of the ring to the next
     """
 
     name: str
     direction: Direction
     width: int
     elements: Lanes
-    active: NDArray[np.bool_]
-    repeats: int
+    active: Mask
+    times: Lanes
+    instructions: int
+    start: int
+    sources: Lanes | None = None
+    stage_elements: int = 0
 
     def passes(self, element_bytes: int) -> Passes:
-        """The passes of each warp instruction, one repeat of them."""
+        """The passes of each pattern."""
         width_bytes = self.width * element_bytes
+        if self.sources is not None:
+            return copy_passes(self.elements + self.start, self.sources, self.active, width_bytes, element_bytes)
         return passes(self.elements * element_bytes, self.active, width_bytes, self.direction == "store")
 
 
 @dataclass(frozen=True)
 class GlobalAccess:
-    """One access to global memory: each lane's offset along m, n and k from where its tile starts.
+    """One access of a block to a matrix in global memory, for one tile of k, or once for each block.
 
-    `offsets` has the axes that address or guard the access; `rows` and `columns` name those of the
-    matrix. Arrays have the shape (instructions, warps, 32).
+    `matrix` names the axes of the matrix's rows and columns. Items of one row of the runs lie along `across`,
+    the rows along `down`; both axes guard the access. From one item to the next it is as many elements as the steps
+    say, and the instructions of a thread add the moves to that, every pair of them.
     """
 
     name: str
     direction: Direction
     width: int
-    rows: str
-    columns: str
-    offsets: dict[str, Lanes]
-    exists: NDArray[np.bool_]
+    matrix: tuple[str, str]
+    down: str
+    across: str
+    runs: Runs
+    step_down: int = 1
+    step_across: int = 1
+    moves_down: range = ONCE
+    moves_across: range = ONCE
     once_per_block: bool = False
+
+    @property
+    def instructions(self) -> int:
+        """Instructions that a thread executes."""
+        return len(self.runs.first) * len(self.moves_down) * len(self.moves_across)
 
 
 @dataclass(frozen=True)
-class Segment:
-    """Tiles of one kind along an axis: `count` of them from number `first`, each `left` long."""
+class LaneAccess:
+    """One access of a block to a matrix in global memory, lane by lane, where lanes are no runs.
 
-    first: int
-    count: int
-    left: int
+    `rows` and `columns` are each lane's place in the tile, `there` says which lanes there are: (instructions, warps,
+    32). Places along the axis `clamped` that lie beyond the matrix become its last; along others they guard the access.
+    The rest is as in `GlobalAccess`.
+    """
+
+    name: str
+    direction: Direction
+    width: int
+    matrix: tuple[str, str]
+    rows: Lanes
+    columns: Lanes
+    there: Mask
+    clamped: str = ""
+    once_per_block: bool = False
+
+    @property
+    def instructions(self) -> int:
+        """Instructions that a thread executes."""
+        return len(self.there)
+
+    def within(self, rows_left: int, columns_left: int) -> tuple[Lanes, Lanes, Mask]:
+        """(row, column, active) of every lane where the matrix reaches so far."""
+        down, across = self.matrix
+        rows, columns, active = self.rows, self.columns, self.there
+        if self.clamped == down:
+            rows = np.minimum(rows, rows_left - 1)
+        if self.clamped == across:
+            columns = np.minimum(columns, columns_left - self.width)
+        return rows, columns, active & (rows < rows_left) & (columns < columns_left)
 
 
-def segments(size: int, tile: int) -> list[Segment]:
-    """The whole tiles of an axis, then the partial one; those that exist."""
-    whole, rest = divmod(size, tile)
-    kinds = [Segment(0, whole, tile), Segment(whole, 1 if rest else 0, rest)]
-    return [kind for kind in kinds if kind.count]
+def copies_through_l1(width_bytes: int) -> bool:
+    """Whether copies of this width go through L1: the widest are written such that they do not."""
+    return width_bytes < COPY_WIDTHS_BYTES[-1]
 
 
-def _by_warp(threads: int) -> tuple[Lanes, NDArray[np.bool_]]:
-    """Thread numbers as (1, warps, 32), and which of them exist."""
-    warps = ceil_div(threads, WARP_SIZE)
-    thread = np.arange(warps * WARP_SIZE, dtype=np.int64).reshape(1, warps, WARP_SIZE)
-    return thread, thread < threads
+def copy_passes(elements: Lanes, sources: Lanes, active: Mask, width_bytes: int, element_bytes: int) -> Passes:
+    """The passes of copies into shared memory: through L1 but for the widest, which go past it.
+
+    For those the rule is a conjecture (see `gemmsim.banks.async_copy_passes`); supposed is besides that zeros,
+    which lanes beyond the end of k write, take the passes of what would lie there.
+    """
+    through_l1 = copies_through_l1(width_bytes)
+    return async_copy_passes(
+        elements * element_bytes, active, width_bytes, through_l1, None if through_l1 else sources * element_bytes
+    )
 
 
-def carried_items(rows: int, columns: int, width: int, threads: int) -> tuple[Lanes, Lanes, NDArray[np.bool_]]:
-    """(row, column, exists) of the vectors that each thread carries: `Carrier` in kernels/common.cuh."""
-    per_row = columns // width
-    items = rows * per_row
-    thread, here = _by_warp(threads)
-    steps = ceil_div(items, threads)
-    item = thread + threads * np.arange(steps, dtype=np.int64)[:, None, None]
-    return item // per_row, item % per_row * width, here & (item < items)
+def past_l1_sectors(targets: Lanes, sources: Lanes, active: Mask, element_bytes: int) -> Lanes:
+    """Sectors that hardware counts of each copy past L1, given the elements where lanes start.
+
+    A sector of 32 bytes counts once for each aligned 32 bytes of shared memory to which its halves go in the same
+    order: once where it moves whole, twice where its halves part, and once more for each repeat. As counted on an H200.
+    """
+    sector, half = (SECTOR_BYTES // size // element_bytes for size in (1, 2))
+    swapped = (targets // half ^ sources // half) & 1
+    moves = (each.reshape(-1, WARP_SIZE) for each in (sources // sector, 2 * (targets // sector) + swapped))
+    counted: Lanes = np.count_nonzero(is_first(active.reshape(-1, WARP_SIZE), *moves), axis=-1)
+    return counted.reshape(active.shape[:-1])
 
 
-def shared_accesses(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[SharedAccess]:
-    """Every access of a block to shared memory, for one tile of k (plain numbers, no arrays)."""
+def column_in_a(column: Lanes, row: Lanes, tiling: Tiling, widths: Widths) -> Lanes:
+    """Where a column lies in its row of the shared tile of A, transposed: rows that came as one vector are
+    moved by `swizzle` columns against the next such rows. As `column_in_a` of kernels/common.cuh."""
+    swizzle, together = int(tiling.swizzle), int(widths.global_a)
+    return column ^ row // together * swizzle % SWIZZLED_COLUMNS
+
+
+def column_in_b(column: Lanes, tiling: Tiling, widths: Widths) -> Lanes:
+    """Where a column lies in its row of the shared tile of B: with a swizzle, each 32 columns are moved by one
+    vector against the next. As `column_in_b` of kernels/common.cuh."""
+    return column ^ column // SWIZZLED_COLUMNS * widths.shared_b % SWIZZLED_COLUMNS if tiling.swizzle else column
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One access to shared memory as the sources write it.
+
+    `place` is the element of the tile at which the lane with item (row, number in it) starts, given what the two
+    loops around the access, outer and inner, have come to. Runs whole rows of items apart are the same pattern, and
+    so are those within a row, wherever in it; in a swizzled tile only those whole swizzles of rows apart. All turns
+    of the loops are one pattern too, but for those of the inner one where fragments cross the swizzled columns.
+    """
+
+    name: str
+    direction: Direction
+    width: int
+    runs: Runs
+    place: Callable[[Lanes, Lanes, Lanes, Lanes], Lanes]
+    swizzled: bool
+    outer: range = ONCE
+    inner: range = ONCE
+    crosses: bool = False
+    start: int = 0
+
+    def written_down(self, every: bool) -> SharedAccess:
+        """The access instruction by instruction, or pattern by pattern."""
+        runs, times, outer, inner = self.runs, np.ones(self.runs.first.shape[1], np.int64), self.outer, self.inner
+        if not every:
+            runs, times = runs.alike(SWIZZLED_COLUMNS if self.swizzled else 1, slides=not self.swizzled)
+            outer, inner = outer[:1], inner if self.crosses else inner[:1]
+            times = times * (len(self.outer) * len(self.inner) // len(inner))
+        row, number, active = runs.spread()
+        shape = (len(runs.first), len(outer) * len(inner), len(times), WARP_SIZE)
+        elements = np.broadcast_to(self.place(row, number, *pairs(outer, inner)), shape).reshape(-1, *shape[2:])
+        active = np.broadcast_to(active, shape).reshape(elements.shape)
+        instructions = len(self.runs.first) * len(self.outer) * len(self.inner)
+        return SharedAccess(self.name, self.direction, self.width, elements, active, times, instructions, self.start)
+
+
+def shared_accesses(kernel: Kernel, tiling: Tiling, widths: Widths, every: bool = False) -> Iterator[SharedAccess]:
+    """Every access of a block to shared memory, for one tile of k (plain numbers, no arrays).
+
+    With `every` all instructions of all warps, in the order of a warp; else each pattern once.
+    """
     if not kernel.staged:
         return
-    pitch_a, pitch_b = kernel.pitches(tiling)
-    row, column, exists = carried_items(tiling.block_m, tiling.block_k, widths.global_a, tiling.threads)
-    if kernel.transposed:
-        yield SharedAccess("store_a", "store", 1, column * pitch_a + row, exists, widths.global_a)
-    else:
-        yield SharedAccess("store_a", "store", widths.global_a, row * pitch_a + column, exists, 1)
-    row, column, exists = carried_items(tiling.block_k, tiling.block_n, widths.global_b, tiling.threads)
-    yield SharedAccess("store_b", "store", widths.global_b, row * pitch_b + column, exists, 1)
-
-    thread, here = _by_warp(tiling.threads)
-    first_row = thread // tiling.thread_columns * tiling.thread_m
-    first_column = thread % tiling.thread_columns * tiling.thread_n
-    from_a = first_row if kernel.transposed else first_row * pitch_a
-    reads_a = tiling.thread_m * tiling.block_k // widths.shared_a
-    yield SharedAccess("load_a", "load", widths.shared_a, from_a, here, reads_a)
-    reads_b = tiling.block_k * tiling.thread_n // widths.shared_b
-    yield SharedAccess("load_b", "load", widths.shared_b, first_column, here, reads_b)
+    for plan in (*_plans_of_a(kernel, tiling, widths), *_plans_of_b(kernel, tiling, widths)):
+        if not kernel.warp_tiled or (plan.direction == "store" and not kernel.copies):
+            yield plan.written_down(every)
+    if kernel.copies:
+        yield from _copies(kernel, tiling, widths)
+    if kernel.warp_tiled:
+        yield from _fragments_of_warps(kernel, tiling, widths, every)
 
 
-def global_accesses(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[GlobalAccess]:
-    """Every access of a block to global memory: for one tile of k, and the results once."""
-    thread, here = _by_warp(tiling.threads)
-    row, column = thread // tiling.thread_columns, thread % tiling.thread_columns
-    if kernel.staged:
-        along_m, along_k, exists = carried_items(tiling.block_m, tiling.block_k, widths.global_a, tiling.threads)
-        yield GlobalAccess("load_a", "load", widths.global_a, "m", "k", {"m": along_m, "k": along_k}, exists)
-        along_k, along_n, exists = carried_items(tiling.block_k, tiling.block_n, widths.global_b, tiling.threads)
-        yield GlobalAccess("load_b", "load", widths.global_b, "k", "n", {"k": along_k, "n": along_n}, exists)
-    else:  # a thread outside C has left, so both axes of C guard both loads
-        offsets = {"m": row, "n": column, "k": np.zeros_like(row)}
-        yield GlobalAccess("load_a", "load", 1, "m", "k", offsets, here)
-        yield GlobalAccess("load_b", "load", 1, "k", "n", offsets, here)
-
-    in_row = np.arange(tiling.thread_m).repeat(tiling.thread_n // widths.global_c)[:, None, None]
-    in_column = np.tile(np.arange(0, tiling.thread_n, widths.global_c), tiling.thread_m)[:, None, None]
-    results = {"m": row * tiling.thread_m + in_row, "n": column * tiling.thread_n + in_column}
-    yield GlobalAccess("store_c", "store", widths.global_c, "m", "n", results, here, once_per_block=True)
+def _copies(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[SharedAccess]:
+    """The copies of a tile of A, which transpose it, and of B."""
+    pitch_a, pitch_b = map(int, kernel.pitches(tiling))
+    start = kernel.start_b(tiling)
+    line, times, stage = BANKS * tiling.block_n, np.ones(tiling.warps, np.int64), start + tiling.block_k * pitch_b
+    row, along, there = copies_of_a(tiling)
+    place, source = along * pitch_a + row, row * line + along
+    yield SharedAccess("copy_a", "copy", 1, place, there, times, len(there), 0, source, stage)
+    along, column, there = copies_of_b(tiling, widths.global_b)
+    place, source = along * pitch_b + column, along * line + column
+    yield SharedAccess("copy_b", "copy", widths.global_b, place, there, times, len(there), start, source, stage)
 
 
-def count_global(access: GlobalAccess, problem: Problem, tiling: Tiling) -> tuple[int, int]:
-    """(requests, sectors) of one access over the whole launch.
+def _fragments_of_warps(kernel: Kernel, tiling: Tiling, widths: Widths, every: bool) -> Iterator[SharedAccess]:
+    """The fragments of A and B where lanes lie along both axes of a warp's tile.
 
-    A request is a warp instruction with an active lane; sectors are the distinct 32-byte sectors that
-    its active lanes touch. Exact for every size: the classes of
-    tiles are enumerated, with how often each alignment occurs.
+    Rows, pieces and warps are one pattern: they differ by whole pieces.
     """
-    sizes = {"m": problem.m, "n": problem.n, "k": problem.k}
-    tiles = {"m": tiling.block_m, "n": tiling.block_n, "k": tiling.block_k}
-    sector_elements = SECTOR_BYTES // problem.element_bytes
-    leading = sizes[access.columns]
-    elsewhere = 1
-    for axis in "mnk":
-        if axis not in access.offsets and not (axis == "k" and access.once_per_block):
-            elsewhere *= sum(part.count for part in segments(sizes[axis], tiles[axis]))
-    lane_element = access.offsets[access.rows] * leading + access.offsets[access.columns]
-
-    requests = sectors = 0
-    for parts in product(*(segments(sizes[axis], tiles[axis]) for axis in access.offsets)):
-        at = dict(zip(access.offsets, parts, strict=True))
-        active = access.exists
-        for axis, part in at.items():
-            active = active & (access.offsets[axis] < part.left)
-        requests += elsewhere * math.prod(part.count for part in parts) * int(active.any(axis=-1).sum())
-
-        guards = elsewhere
-        for axis, part in at.items():
-            if axis not in (access.rows, access.columns):
-                guards *= part.count
-        starts = _alignments(at[access.rows], tiles[access.rows] * leading, sector_elements)
-        shifts = _alignments(at[access.columns], tiles[access.columns], sector_elements)
-        occurrences = [0] * sector_elements
-        for (start, n_start), (shift, n_shift) in product(enumerate(starts), enumerate(shifts)):
-            occurrences[(start + shift) % sector_elements] += n_start * n_shift
-        for alignment, occurs in enumerate(occurrences):
-            if occurs:
-                touched = np.where(active, (lane_element + alignment) // sector_elements, -1)
-                sectors += guards * occurs * _distinct(touched)
-    return requests, sectors
+    firsts, lanes, starts = first_elements(tiling), lanes_along(tiling), (0, kernel.start_b(tiling))
+    reads, threads = (widths.shared_a, widths.shared_b), (tiling.thread_m, tiling.thread_n)
+    for of, name in enumerate(("load_a", "load_b")):
+        rows = np.arange(tiling.block_k)[:, None] * int(kernel.pitches(tiling)[of])
+        moves = (rows + pieces(threads[of], lanes[of])).reshape(-1, 1, 1)
+        instructions, times = len(moves), np.ones(tiling.warps, np.int64)
+        elements = moves + firsts[of]
+        if not every:
+            elements, times = elements[:1, :1], np.array([instructions * tiling.warps])
+        active = np.ones(elements.shape, bool)
+        yield SharedAccess(name, "load", reads[of], elements, active, times, instructions, starts[of])
 
 
-def _alignments(part: Segment, stride: int, modulus: int) -> list[int]:
-    """How many tiles of the segment start at each offset modulo `modulus`, tiles being `stride` apart."""
-    counts = [0] * modulus
-    for phase in range(min(modulus, part.count)):
-        alike = (part.count - phase - 1) // modulus + 1
-        counts[(part.first + phase) * stride % modulus] += alike
-    return counts
+def _plans_of_a(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[_Plan]:
+    pitch, width, read = int(kernel.pitches(tiling)[0]), widths.global_a, widths.shared_a
+    vectors = runs_of_vectors(tiling.block_m, tiling.block_k, width, tiling.threads)
+    threads, rows, swizzled = runs_of_threads(tiling), tiling.thread_m, bool(tiling.swizzle)
+
+    def transposed(along_m: Lanes, along_k: Lanes) -> Lanes:
+        return along_k * pitch + column_in_a(along_m, along_k, tiling, widths)
+
+    if kernel.transposed:
+        yield _Plan(
+            "store_a", "store", 1, vectors, lambda row, vector, _, i: transposed(row, vector * width + i),
+            swizzled, inner=range(width),
+        )  # fmt: skip
+        yield _Plan(
+            "load_a", "load", read, threads, lambda row, _, along_k, i: transposed(row * rows + i, along_k),
+            swizzled, range(tiling.block_k), range(0, rows, read),
+        )  # fmt: skip
+    else:
+        yield _Plan("store_a", "store", width, vectors, lambda row, vector, *_: row * pitch + vector * width, swizzled)
+        yield _Plan(
+            "load_a", "load", read, threads, lambda row, _, along_k, i: (row * rows + i) * pitch + along_k,
+            swizzled, range(0, tiling.block_k, read), range(rows),
+        )  # fmt: skip
 
 
-def _distinct(values: Lanes) -> int:
-    """Distinct non-negative values of each row of 32 lanes, summed over rows."""
-    ordered = np.sort(values.reshape(-1, WARP_SIZE), axis=1)
-    new = ordered >= 0
-    new[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    return int(new.sum())
+def _plans_of_b(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[_Plan]:
+    pitch, width, read = int(kernel.pitches(tiling)[1]), widths.global_b, widths.shared_b
+    vectors = runs_of_vectors(tiling.block_k, tiling.block_n, width, tiling.threads)
+    threads, columns, swizzled = runs_of_threads(tiling), tiling.thread_n, bool(tiling.swizzle)
+
+    def straight(along_k: Lanes, along_n: Lanes) -> Lanes:
+        return along_k * pitch + column_in_b(along_n, tiling, widths)
+
+    start = kernel.start_b(tiling)
+    yield _Plan(
+        "store_b", "store", width, vectors, lambda row, vector, *_: straight(row, vector * width),
+        swizzled, start=start,
+    )  # fmt: skip
+    yield _Plan(
+        "load_b", "load", read, threads, lambda _, number, along_k, i: straight(along_k, number * columns + i),
+        swizzled, range(tiling.block_k), range(0, columns, read), swizzled and SWIZZLED_COLUMNS % columns > 0, start,
+    )  # fmt: skip
+
+
+def global_accesses(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[GlobalAccess | LaneAccess]:
+    """Every access of a block to the matrices: for one tile of k, and the results once."""
+    a, b, c = ("m", "k"), ("k", "n"), ("m", "n")
+    threads = runs_of_threads(tiling)
+    if kernel.copies:
+        yield LaneAccess("copy_a", "copy", 1, a, *copies_of_a(tiling), clamped="m")
+        width = widths.global_b
+        yield LaneAccess("copy_b", "copy", width, b, *copies_of_b(tiling, width), clamped="n")
+    elif kernel.staged:
+        of_a = runs_of_vectors(tiling.block_m, tiling.block_k, widths.global_a, tiling.threads)
+        yield GlobalAccess("load_a", "load", widths.global_a, a, *a, of_a, step_across=widths.global_a)
+        of_b = runs_of_vectors(tiling.block_k, tiling.block_n, widths.global_b, tiling.threads)
+        yield GlobalAccess("load_b", "load", widths.global_b, b, *b, of_b, step_across=widths.global_b)
+    else:  # a thread outside C has left, so both axes of C guard both loads
+        yield GlobalAccess("load_a", "load", 1, a, *c, threads)
+        yield GlobalAccess("load_b", "load", 1, b, *c, threads)
+    if kernel.warp_tiled:
+        yield _results_of_warps(tiling, widths)
+        return
+    yield GlobalAccess(
+        "store_c", "store", widths.global_c, c, *c, threads, tiling.thread_m, tiling.thread_n,
+        range(tiling.thread_m), range(0, tiling.thread_n, widths.global_c), once_per_block=True,
+    )  # fmt: skip
+
+
+def _results_of_warps(tiling: Tiling, widths: Widths) -> LaneAccess:
+    """The results where lanes lie along both axes of a warp's tile: row by row of a thread's, vector by vector."""
+    (first_row, first_column), (lane_rows, lane_columns) = first_elements(tiling), lanes_along(tiling)
+    rows, columns = (
+        (pieces(thread, lanes)[:, None] + np.arange(0, piece(thread), width)).reshape(-1)
+        for thread, lanes, width in (
+            (tiling.thread_m, lane_rows, 1), (tiling.thread_n, lane_columns, widths.global_c),
+        )
+    )  # fmt: skip
+    shape = (len(rows) * len(columns), tiling.warps, WARP_SIZE)
+    row = np.repeat(rows, len(columns))[:, None, None] + first_row
+    column = np.tile(columns, len(rows))[:, None, None] + first_column
+    there = np.ones(shape, bool)
+    return LaneAccess("store_c", "store", widths.global_c, ("m", "n"), row, column, there, once_per_block=True)

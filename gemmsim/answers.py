@@ -19,6 +19,7 @@ from gemmsim.kernels import Kernel, Resources
 from gemmsim.ladder import Rung
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.options import Configuration
+from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
 from gemmsim.problem import Problem
 from gemmsim.records import Record
@@ -56,7 +57,9 @@ def registers(resources: Resources) -> Document:
     return {"value": resources.registers_per_thread, "source": resources.source}
 
 
-def explanation(asked: Configuration, found: Decomposition, resident: Occupancy, warnings: Sequence[str]) -> Document:
+def explanation(
+    asked: Configuration, found: Decomposition, resident: Occupancy, ports: PortShare, warnings: Sequence[str]
+) -> Document:
     """The document of `explain`."""
     return launch(found.problem, found.kernel, found.tiling) | {
         "defaults": asked.defaults,
@@ -77,6 +80,7 @@ def explanation(asked: Configuration, found: Decomposition, resident: Occupancy,
         "shared_bytes": found.resources.shared_bytes,
         "shared_bytes_per_stage": found.shared_bytes_per_stage,
         "registers_per_thread": registers(found.resources),
+        "register_ports": register_ports(ports),
         "occupancy": resident.occupancy,
         "occupancy_details": occupancy_details(resident),
         "accesses": [access(cost) | {"reason": found.conflicts.get(cost.name)} for cost in found.accesses],
@@ -149,14 +153,15 @@ def traffic(asked: Configuration, counted: Traffic) -> Document:
         "bytes": counted.bytes,
         "bounds": counted.bounds,
         "requests": {
-            "global_load": counted.global_load.requests,
+            "global_load": counted.global_load.requests + (counted.copies.requests if counted.copies else 0),
             "global_store": counted.global_store.requests,
             **shared("requests"),
         },
-        "sectors": {"global_load": counted.global_load.sectors, "global_store": counted.global_store.sectors},
+        "sectors": {"global_load": counted.loaded_sectors, "global_store": counted.global_store.sectors},
         "wavefronts": shared("wavefronts"),
         "ideal_wavefronts": shared("ideal_wavefronts"),
         "excess": {direction: counts.excess for direction, counts in by_direction.items()},
+        "copies": asdict(counted.copies) if counted.copies else None,
         "formulas": formulas(asked.kernel),
     }
 
@@ -172,6 +177,7 @@ def prediction(asked: Configuration, found: Prediction, warnings: Sequence[str])
         "flop_per_s": found.flop_per_s,
         "bound_by": found.bound_by if found.occupancy.launches else None,
         "terms": found.terms,
+        "register_ports": register_ports(found.ports),
         "floor_s": floor_s(asked.problem, found.device),
         "waves": found.waves,
         "occupancy": found.occupancy.occupancy,
@@ -183,6 +189,16 @@ def prediction(asked: Configuration, found: Prediction, warnings: Sequence[str])
         },
         "calibrated": found.calibrated,
         "warnings": warnings,
+    }
+
+
+def register_ports(found: PortShare) -> Document:
+    """Shares of the FFMA peak in the main loop, and by how much faster it were without conflicts."""
+    return {
+        "peak_fraction": found.fraction,
+        "ideal_fraction": found.ideal_fraction,
+        "gain": found.gain,
+        "source": found.source,
     }
 
 

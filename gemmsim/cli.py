@@ -15,8 +15,19 @@ from gemmsim.commands import COMMANDS
 from gemmsim.errors import GemmsimError, InputError, report_line, short, unknown, warn
 from gemmsim.streams import INTERRUPTED, NOBODY_READS, abandon, say
 
+EXPRESSIONS = ("banks", "coalescing")
+"""Commands whose argument is one: it may begin with a minus."""
 BUG = 70
 """EX_SOFTWARE of sysexits.h."""
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help with its texts as they are written, and room for the longest command before its summary."""
+
+    def __init__(self, prog: str) -> None:
+        longest = max(map(len, COMMANDS)) + 4
+        super().__init__(prog, max_help_position=longest + 2)
+        self._action_max_length = longest  # argparse forgets that commands are indented twice
 
 
 class _Parser(argparse.ArgumentParser):
@@ -61,6 +72,8 @@ def _run(words: list[str]) -> int:
         if words[0].startswith("-"):
             raise InputError(f"{words[0]} stands before the command; options follow it: gemmsim COMMAND ... {words[0]}")
         raise unknown("command", words[0], COMMANDS)
+    if words[0] in EXPRESSIONS:  # in parentheses, which change no value, argparse takes -lane+31 for no option
+        words = [f"({word})" if re.match(r"-(?!-|h$).*[a-z]", word) else word for word in words]
     _refuse_negative(words)
     parser, of_command = _parsers()
     try:
@@ -75,7 +88,9 @@ def _run(words: list[str]) -> int:
         known = re.findall(r"--[\w-]+", of_command[args.command].format_help())
         raise unknown("option", rest[0].partition("=")[0], known)
     answer = COMMANDS[args.command].run(args, warn)
-    if args.json:
+    if args.json and answer.pieces:
+        sys.stdout.writelines(answer.pieces())
+    elif args.json:
         print(answers.to_json(answer.document()))
     else:
         from gemmsim import show  # imports rich, which JSON needs not wait for
@@ -98,7 +113,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         description="Tells what a GPU matrix multiplication will do before it runs, and checks it on the GPU.",
         epilog="example:\n  gemmsim predict 4096 --kernel vectorized --device h200\n\n"
         "The glossary of the documentation explains the words: FFMA, wavefront, occupancy and others.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     parser.add_argument("--version", action="version", version=f"gemmsim {__version__}")
     adder = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")

@@ -59,8 +59,8 @@ class Decomposition:
 
     @property
     def k_iterations(self) -> int:
-        """Large iterations of a block."""
-        return int(self.grid.k)
+        """Large iterations of a block, of the one that has most."""
+        return int(self.grid.steps)
 
     @property
     def inner_iterations(self) -> int:

@@ -6,6 +6,7 @@ model reads these traits; none asks for a kernel's name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ import numpy as np
 from gemmsim.device import Device
 from gemmsim.errors import InputError, require, unknown
 from gemmsim.problem import Count, Problem, ceil_div
-from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid, nearest_multiple
+from gemmsim.tiling import FIELDS, LARGEST_SWIZZLE, SWIZZLED_COLUMNS, WARP_SIZE, Tiling, grid, nearest_multiple
 
 GRID_LIMIT = 2**31 - 1
 """Blocks of a launch along x (CUDA Programming Guide, Technical Specifications)."""
@@ -26,6 +27,15 @@ MOST_REGISTERS = 255
 REGISTER_FILE = 65536
 """Registers of a multiprocessor; the sources promise the compiler their threads a block, so it keeps a
 block within them."""
+MOST_OFFSET = 2**30
+"""Elements within a tile's rows of a matrix whose bytes asynchronous copies count in 32 bits."""
+MOST_PARTIAL_BYTES = 2**31
+"""What the partial sums of a split launch may take; they are part of the loaded kernel."""
+PIECE = 4
+"""Neighbouring elements that a thread has at most, where lanes of a warp share out its tile: a 128-bit access."""
+PAD_OF = {"m": "pad_a", "n": "pad_b"}
+MACROS = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b", "swizzle")
+"""The fields that every source reads, whether its kernel has them or not."""
 REGISTERS_PER_CARRIED_VECTOR = 4
 REGISTERS_BESIDE_TILES = 16
 """What a compiled kernel holds beside accumulators and fragments: an address and guards for each vector
@@ -72,6 +82,10 @@ class Kernel:
     thread_tiled      a thread computes thread_m x thread_n elements, not one
     transposed        the tile of A lies transposed in shared memory
     prefetches        the next tile, and the next fragment, travel while the present one is multiplied
+    warp_tiled        a warp computes a tile of its own, lanes along both of its axes (`gemmsim.warp_tiles`)
+    copies            tiles travel by asynchronous copies past the registers, into a ring of `stages`: rows and columns
+                      beyond a matrix are read as its last, and as many tiles as the ring has are fetched past k
+    least_capability  the first compute capability that has what it takes, "" for any
     options           what its tilings have beyond the block and thread tile, with defaults
     default_tile      a good tiling for large problems on any GPU, where nothing is asked for
     """
@@ -82,6 +96,9 @@ class Kernel:
     thread_tiled: bool = True
     transposed: bool = False
     prefetches: bool = False
+    warp_tiled: bool = False
+    copies: bool = False
+    least_capability: str = ""
     options: tuple[tuple[str, int], ...] = ()
     default_tile: tuple[tuple[str, int], ...] = ()
 
@@ -91,8 +108,20 @@ class Kernel:
         return sources() / f"{self.name}.cu"
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """The source, then the headers that it includes, and those that they include, by name."""
+        seen, new = set(), {self.source}
+        while new:
+            seen |= new
+            included = {
+                name for path in new for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE)
+            }
+            new = {self.source.parent / name for name in included} - seen
+        return (self.source, *sorted(seen - {self.source}))
+
+    @property
     def stages(self) -> int:
-        """Tiles held in shared memory at once."""
+        """Tiles held in shared memory at once, where a tiling does not choose."""
         return 2 if self.prefetches else 1
 
     @cached_property
@@ -100,7 +129,8 @@ class Kernel:
         """The names that a tiling of this kernel has."""
         block = ("block_m", "block_n") + (("block_k",) if self.staged else ())
         thread = ("thread_m", "thread_n") if self.thread_tiled else ()
-        return block + thread + tuple(name for name, _ in self.options)
+        warp = ("warp_m", "warp_n") if self.warp_tiled else ()
+        return block + warp + thread + tuple(name for name, _ in self.options)
 
     def tiling(self, **values: Any) -> Tiling:
         """The tiling with these values and the kernel's defaults for the rest.
@@ -133,19 +163,51 @@ class Kernel:
             raise InputError(f"dtype {problem.dtype} has no kernels; allowed: fp32")
         for ok, message, values in self.rules(tiling, device):
             require(ok, message, **values)
+        if device is not None:
+            self.check_gpu(tiling, device.name, device.capability.name, device.sms)
+        if problem is not None and self.copies:
+            for size, count, tile in (("k", problem.k, "block_m"), ("n", problem.n, "block_k")):
+                most = MOST_OFFSET // getattr(tiling, tile)
+                require(
+                    count <= most,
+                    f"{size} {{count}}: kernel {self.name} counts the bytes of {tile} {{rows}} rows in 32 bits;"
+                    " allowed: up to {most}",
+                    count=count, rows=getattr(tiling, tile), most=most,
+                )  # fmt: skip
 
-    def rules(self, tiling: Tiling, device: Device | None = None) -> Iterator[tuple[Any, str, dict[str, Any]]]:
+    def runs_on(self, capability: str) -> bool:
+        """Whether GPUs of a compute capability, such as "8.0", have what the kernel takes."""
+        return not self.least_capability or _version(capability) >= _version(self.least_capability)
+
+    def check_gpu(self, tiling: Tiling, name: str, capability: str, sms: int) -> None:
+        """Raise InputError unless a GPU has what the kernel takes, and room for all blocks that wait for each other."""
+        if not self.runs_on(capability):
+            raise InputError(
+                f"kernel {self.name} needs compute capability {self.least_capability}; {name} has {capability}"
+            )
+        require(
+            tiling.split_k <= sms,
+            f"split_k {{split_k}}: as many blocks wait for each other, and {name} is only sure to hold {sms} at once;"
+            f" allowed: up to {sms}",
+            split_k=tiling.split_k,
+        )
+
+    def rules(self, tiling: Tiling, device: Device | None = None) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
         """What must hold, as (condition, message, values): conditions are arrays where the tiling is."""
         yield (
-            tiling.stages == self.stages,
-            f"stages {{stages}}: kernel {self.name} holds {self.stages} in shared memory; allowed: {self.stages}",
+            (tiling.stages >= 2) if "stages" in self.fields else (tiling.stages == self.stages),
+            f"stages {{stages}}: kernel {self.name} needs one to fill and one to read; allowed: 2 and more"
+            if "stages" in self.fields
+            else f"stages {{stages}}: kernel {self.name} holds {self.stages} in shared memory; allowed: {self.stages}",
             {"stages": tiling.stages},
         )
-        for name in ("block_k", "thread_m", "thread_n", "vector", "pad_a", "pad_b"):
-            if name not in self.fields:
+        for name in NEUTRAL:
+            if name != "stages" and name not in self.fields:
                 value = getattr(tiling, name)
                 yield value == NEUTRAL[name], f"kernel {self.name} has no {name}, not {{value}}", {"value": value}
-        if self.prefetches:
+        if self.warp_tiled:
+            yield from _warp_rules(tiling)
+        elif self.prefetches:
             yield (
                 tiling.block_k % 2 == 0,
                 f"block_k {{block_k}}: kernel {self.name} alternates two fragments; allowed: multiples of 2,"
@@ -172,6 +234,8 @@ class Kernel:
                         "nearest": nearest_multiple(value, vector, not name.startswith("pad")),
                     },
                 )
+        if "swizzle" in self.fields:
+            yield from _swizzle_rules(tiling)
         if device is not None and self.staged:
             limit = device.capability.shared_bytes_per_block_optin
             yield (
@@ -190,13 +254,15 @@ class Kernel:
         a = tiling.block_m if self.transposed else tiling.block_k
         return a + tiling.pad_a, tiling.block_n + tiling.pad_b
 
+    def start_b(self, tiling: Tiling) -> Count:
+        """Elements of the shared tile of A with its padding: the tile of B starts behind them."""
+        return (tiling.block_k if self.transposed else tiling.block_m) * self.pitches(tiling)[0]
+
     def shared_bytes(self, tiling: Tiling) -> Count:
         """Shared memory of a block: `stages` tiles of A and of B with their padding, of FP32."""
         if not self.staged:
             return 0 * tiling.block_m
-        pitch_a, pitch_b = self.pitches(tiling)
-        rows_a = tiling.block_k if self.transposed else tiling.block_m
-        return 4 * tiling.stages * (rows_a * pitch_a + tiling.block_k * pitch_b)
+        return 4 * tiling.stages * (self.start_b(tiling) + tiling.block_k * self.pitches(tiling)[1])
 
     def widths(self, problem: Problem, tiling: Tiling) -> Widths:
         """Elements of each access.
@@ -205,19 +271,32 @@ class Kernel:
         is a multiple of `vector`, else one by one; C likewise. From shared memory a thread reads runs
         of neighbours: along k for A (along m where transposed), along n for B. Kernels with the option
         `vector` read these at its width; the others at the widest of 4, 2 and 1 that divides the run,
-        the pitch, and where the tile of B starts behind that of A.
+        the pitch, and where the tile of B starts behind that of A. Kernels with warp tiles move the matrices at
+        the widest of 4, 2 and 1 that divides the leading dimension and the tile, but asynchronous copies
+        transpose A one by one.
         """
 
         def where_aligned(leading: Count) -> Count:
             width = np.where(leading % tiling.vector == 0, tiling.vector, 1)
             return width if _array(width) else int(width)
 
+        if self.warp_tiled:
+            pitch_a, pitch_b = self.pitches(tiling)
+            return Widths(
+                1 if self.copies else _widest(problem.k, tiling.block_k),
+                _widest(problem.n, tiling.block_n, pitch_b),
+                _widest(problem.n, tiling.thread_n),
+                _widest(tiling.thread_m, pitch_a),
+                _widest(tiling.thread_n, pitch_b),
+            )
         if "vector" in self.fields:
             shared = (tiling.vector, tiling.vector)
         elif self.staged:
             pitch_a, pitch_b = self.pitches(tiling)
-            start_b = tiling.block_m * pitch_a
-            shared = (_widest(tiling.block_k, pitch_a), _widest(tiling.thread_n, pitch_b, start_b))
+            shared = (
+                _widest(tiling.block_k, pitch_a),
+                _widest(tiling.thread_n, pitch_b, self.start_b(tiling)),
+            )
         else:
             shared = (1, 1)
         return Widths(
@@ -239,9 +318,21 @@ class Kernel:
             blocks=blocks,
         )
         widths = self.widths(problem, tiling)
-        macros = {name.upper(): getattr(tiling, name) for name in FIELDS if name not in ("stages", "vector")}
+        names = [name for name in FIELDS if name in MACROS or (name in self.fields and name != "vector")]
+        macros = {name.upper(): getattr(tiling, name) for name in names}
         macros |= {"VECTOR_A": widths.global_a, "VECTOR_B": widths.global_b, "VECTOR_C": widths.global_c}
         macros |= {"READ_A": widths.shared_a, "READ_B": widths.shared_b}
+        if "split_k" in self.fields:
+            macros["TILES"] = np.where(tiling.split_k > 1, blocks // tiling.split_k, 1)
+            if not _array(tiling.split_k, blocks):
+                macros["TILES"] = int(macros["TILES"])
+            partial_bytes = (tiling.split_k > 1) * 4 * blocks * tiling.block_m * tiling.block_n
+            require(
+                partial_bytes <= MOST_PARTIAL_BYTES,
+                "split_k {split_k}: the partial sums take {taken} bytes;"
+                f" allowed: up to {MOST_PARTIAL_BYTES}, so a smaller split_k",
+                split_k=tiling.split_k, taken=partial_bytes,
+            )  # fmt: skip
         return Launch(blocks, tiling.threads, self.shared_bytes(tiling), macros)
 
     def resources(self, problem: Problem, tiling: Tiling, registers_per_thread: int | None = None) -> Resources:
@@ -261,7 +352,7 @@ class Kernel:
             vectors_a = ceil_div(tiling.block_m * tiling.block_k, widths.global_a * threads)
             vectors_b = ceil_div(tiling.block_k * tiling.block_n, widths.global_b * threads)
             registers = registers + REGISTERS_PER_CARRIED_VECTOR * (vectors_a + vectors_b)
-            if self.prefetches:
+            if self.prefetches and not self.copies:
                 registers = registers + vectors_a * widths.global_a + vectors_b * widths.global_b
         needed = np.clip(ceil_div(registers + REGISTERS_BESIDE_TILES, 8) * 8, 32, MOST_REGISTERS)
         estimate = np.minimum(needed, REGISTER_FILE // (tiling.warps * WARP_SIZE) // 8 * 8)
@@ -272,6 +363,8 @@ class Kernel:
         text = "x".join(str(getattr(tiling, name)) for name in self.fields if name.startswith("block_"))
         if self.thread_tiled:
             text += f"/{tiling.thread_m}x{tiling.thread_n}"
+        if self.warp_tiled:
+            text += f" warp={tiling.warp_m}x{tiling.warp_n}"
         return text + "".join(
             f" {name}={getattr(tiling, name)}" for name, default in self.options if getattr(tiling, name) != default
         )
@@ -279,6 +372,89 @@ class Kernel:
     def tiling_dict(self, tiling: Tiling) -> dict[str, int]:
         """The tiling as records and JSON have it: the fields of this kernel, no others."""
         return {name: int(getattr(tiling, name)) for name in self.fields}
+
+
+def swizzles(vector: int) -> list[int]:
+    """The swizzles that keep accesses of `vector` elements whole, from none on."""
+    return [0, *(2**power for power in range(LARGEST_SWIZZLE.bit_length()) if 2**power >= vector)]
+
+
+def _swizzle_rules(tiling: Tiling) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """What a swizzle must be, and what it demands of the tiles; conditions as in `Kernel.rules`."""
+    swizzle, vector = tiling.swizzle, tiling.vector
+    yield (
+        (swizzle == 0) | (swizzle & (swizzle - 1) == 0) & (swizzle % vector == 0),
+        _not_a_swizzle,
+        {"swizzle": swizzle, "vector": vector},
+    )
+    for name in ("block_m", "block_n"):
+        value = getattr(tiling, name)
+        yield (
+            (swizzle == 0) | (value % SWIZZLED_COLUMNS == 0),
+            f"{name} {{value}}: a swizzle moves elements within {SWIZZLED_COLUMNS} columns of a tile;"
+            f" allowed with swizzle {{swizzle}}: multiples of {SWIZZLED_COLUMNS}, nearest {{nearest}}",
+            {"value": value, "swizzle": swizzle, "nearest": nearest_multiple(value, SWIZZLED_COLUMNS)},
+        )
+
+
+def _warp_rules(tiling: Tiling) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """What a warp tile must be, and what it demands of the others; conditions as in `Kernel.rules`."""
+    yield (
+        tiling.block_k % PIECE == 0,
+        f"block_k {{block_k}}: fragments of up to {PIECE} elements stay aligned from row to row;"
+        f" allowed: multiples of {PIECE}, nearest {{nearest}}",
+        {"block_k": tiling.block_k, "nearest": nearest_multiple(tiling.block_k, PIECE)},
+    )
+    for axis in "mn":
+        block, warp, thread = (getattr(tiling, f"{of}_{axis}") for of in ("block", "warp", "thread"))
+        yield (
+            (thread <= 2) | (thread % PIECE == 0),
+            f"thread_{axis} {{thread}}: a thread's elements come in pieces of 1, 2 or {PIECE};"
+            f" allowed: 1, 2 and multiples of {PIECE}, nearest {{nearest}}",
+            {"thread": thread, "nearest": nearest_multiple(thread, PIECE)},
+        )
+        yield (
+            (warp > 0) & (warp % thread == 0),
+            f"warp_{axis} {{warp}}: a warp tile is whole thread tiles;"
+            f" allowed: multiples of thread_{axis} {{thread}}, nearest {{nearest}}",
+            {"warp": warp, "thread": thread, "nearest": nearest_multiple(warp, thread)},
+        )
+        yield (
+            block % np.maximum(warp, 1) == 0,
+            f"block_{axis} {{block}}: a block tile is whole warp tiles;"
+            f" allowed: multiples of warp_{axis} {{warp}}, nearest {{nearest}}",
+            {"block": block, "warp": warp, "nearest": nearest_multiple(block, np.maximum(warp, 1))},
+        )
+        pad, piece, of = getattr(tiling, PAD_OF[axis]), np.minimum(thread, PIECE)[()], PAD_OF[axis]
+        yield (
+            pad % piece == 0,
+            f"{of} {{pad}} breaks the alignment of {{piece}}-element accesses;"
+            f" allowed: multiples of {{piece}}, nearest {{nearest}}",
+            {"pad": pad, "piece": piece, "nearest": nearest_multiple(pad, piece, False)},
+        )
+    threads = tiling.warp_m * tiling.warp_n // (tiling.thread_m * tiling.thread_n)
+    yield (
+        threads == WARP_SIZE,
+        "warp {m}x{n} holds {threads} thread tiles of {rm}x{rn};"
+        f" needed: {WARP_SIZE}, one for each lane, so warp_m times warp_n of {{whole}}",
+        {
+            "m": tiling.warp_m, "n": tiling.warp_n, "rm": tiling.thread_m, "rn": tiling.thread_n,
+            "threads": threads, "whole": WARP_SIZE * tiling.thread_m * tiling.thread_n,
+        },
+    )  # fmt: skip
+
+
+def _version(capability: str) -> tuple[int, ...]:
+    return tuple(map(int, capability.split(".")))
+
+
+def _not_a_swizzle(swizzle: int, vector: int) -> str:
+    allowed = swizzles(vector)
+    nearest = min(allowed, key=lambda other: (abs(other - swizzle), other == 0, other))
+    return (
+        f"swizzle {swizzle} is not 0 or a power of two that keeps {vector}-element accesses whole;"
+        f" allowed: {', '.join(map(str, allowed))}, nearest {nearest}"
+    )
 
 
 def _array(*values: Any) -> bool:
@@ -299,11 +475,13 @@ def _extents(tiling: Tiling) -> Any:
     return f"{tiling.block_m}x{tiling.block_n}x{tiling.block_k}"
 
 
-NEUTRAL = {name: getattr(Tiling, name) for name in FIELDS if hasattr(Tiling, name)} | {"split_k": 1, "swizzle": 0}
+NEUTRAL = {name: getattr(Tiling, name) for name in FIELDS if hasattr(Tiling, name)}
 """Values that say that nothing is done: no kernel minds them."""
 
 PADDING = (("pad_a", 0), ("pad_b", 0))
 BLOCK_128 = (("block_m", 128), ("block_n", 128), ("block_k", 8), ("thread_m", 8), ("thread_n", 8))
+
+WARP_64 = (("warp_m", 64), ("warp_n", 64), ("thread_m", 16), ("thread_n", 8))
 
 KERNELS = {
     kernel.name: kernel
@@ -332,7 +510,7 @@ KERNELS = {
             "vectorized",
             "register tiling with 128-bit accesses, A transposed in shared memory",
             transposed=True,
-            options=(("vector", 4), *PADDING),
+            options=(("vector", 4), *PADDING, ("swizzle", 0)),
             default_tile=(*BLOCK_128, ("pad_a", 4)),
         ),
         Kernel(
@@ -340,8 +518,28 @@ KERNELS = {
             "the same with the next tile and the next fragment fetched meanwhile",
             transposed=True,
             prefetches=True,
-            options=(("vector", 4), *PADDING),
+            options=(("vector", 4), *PADDING, ("swizzle", 0)),
             default_tile=(*BLOCK_128, ("pad_a", 4)),
+        ),
+        Kernel(
+            "warp_tiled",
+            "the same with a tile for each warp, whose lanes read fragments without conflicts",
+            transposed=True,
+            prefetches=True,
+            warp_tiled=True,
+            options=PADDING,
+            default_tile=(*BLOCK_128[:3], *WARP_64, ("pad_a", 4)),
+        ),
+        Kernel(
+            "async",
+            "warp tiles fed by asynchronous copies past the registers; k can be split",
+            transposed=True,
+            prefetches=True,
+            warp_tiled=True,
+            copies=True,
+            least_capability="8.0",
+            options=(("stages", 3), *PADDING, ("split_k", 1), ("group", 1)),
+            default_tile=(("block_m", 128), ("block_n", 256), ("block_k", 8), *WARP_64, ("pad_a", 4), ("group", 8)),
         ),
     )
 }

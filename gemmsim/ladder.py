@@ -52,7 +52,7 @@ def ladder() -> tuple[tuple[Kernel, Tiling], ...]:
 
 
 def climb(problem: Problem, device: Device, records: Iterable[Record] = ()) -> tuple[Rung, ...]:
-    """Every rung at one problem on one device; `records` of it bring times, and the compiler's registers.
+    """Every rung that the device can run, at one problem; `records` of it bring times, and the compiler's registers.
 
     Raises InputError where the kernels do not take the problem, or the device cannot hold a tile.
     """
@@ -64,4 +64,4 @@ def climb(problem: Problem, device: Device, records: Iterable[Record] = ()) -> t
         prediction = predict(problem, kernel, tiling, device, registers)
         return Rung(kernel, tiling, prediction, record.median_s if record else None)
 
-    return tuple(rung(kernel, tiling) for kernel, tiling in ladder())
+    return tuple(rung(kernel, tiling) for kernel, tiling in ladder() if kernel.runs_on(device.capability.name))

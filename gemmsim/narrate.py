@@ -10,9 +10,14 @@ from gemmsim.edges import Coverage, Edges
 from gemmsim.explain import Decomposition
 from gemmsim.kernels import Resources
 from gemmsim.occupancy import UNLIMITED, Occupancy
+from gemmsim.port_shares import COMPILED, NONE, TYPICAL, PortShare
+from gemmsim.register_table import TABLE
 from gemmsim.units import count, percent, plural, words
 
+_CARRIED = "global -> registers -> shared memory"
 Facts: TypeAlias = Iterable[tuple[str, str]]
+LEAST_GAIN = 0.005
+"""Speed that is worth a word."""
 
 
 def division(found: Decomposition) -> Facts:
@@ -21,13 +26,16 @@ def division(found: Decomposition) -> Facts:
     across, down = found.thread_grid
     yield (
         "grid",
-        f"{count(tiles.m)} x {count(tiles.n)} blocks of {tiling.block_m} x {tiling.block_n} results:"
-        f" {plural(found.blocks, 'block')} of {count(found.outputs_per_block)}",
+        f"{count(tiles.m)} x {count(tiles.n)}{_each(tiling.split_k)} blocks of {tiling.block_m} x {tiling.block_n}"
+        f" results: {plural(found.blocks, 'block')} of {count(found.outputs_per_block)}",
     )
+    if tiling.split_k > 1:
+        yield "split", f"{plural(tiling.split_k, 'block')} share the k dimension of each tile of C"
     yield (
         "block",
         f"{down} x {across} threads of {tiling.thread_m} x {tiling.thread_n} results:"
-        f" {plural(tiling.threads, 'thread')} ({plural(tiling.warps, 'warp')}) of {found.outputs_per_thread}",
+        f" {plural(tiling.threads, 'thread')} ({plural(tiling.warps, 'warp')}{_warp(found)}) of"
+        f" {found.outputs_per_thread}",
     )
     small = f", {found.inner_iterations} small ones in each" if found.kernel.staged else ""
     yield (
@@ -35,6 +43,23 @@ def division(found: Decomposition) -> Facts:
         f"{plural(found.k_iterations, iteration(found))}{small},"
         f" {found.ffma_per_inner_iteration} FFMA a thread in each of those",
     )
+
+
+def _guards(found: Decomposition) -> str:
+    """Why nothing beyond the matrices takes part."""
+    if found.kernel.copies:
+        return "rows and columns beyond a matrix are read as its last, and never stored"
+    return "every access is guarded"
+
+
+def _warp(found: Decomposition) -> str:
+    """The tile of a warp, where it has one."""
+    return f" of {found.tiling.warp_m} x {found.tiling.warp_n} results" if found.kernel.warp_tiled else ""
+
+
+def _each(split_k: int) -> str:
+    """A factor of the grid, where it is one."""
+    return f" x {split_k}" if split_k > 1 else ""
 
 
 def iteration(found: Decomposition) -> str:
@@ -51,7 +76,8 @@ def moves(found: Decomposition) -> Facts:
             ("b", widths.global_b, ""),
         ):
             rows, columns = found.tile_elements[name]
-            path = f"global -> registers -> shared memory, read {bits * width}-bit{how}"
+            path = "global -> shared memory, past the registers" if found.kernel.copies else _CARRIED
+            path += f", read {bits * width}-bit{how}"
             yield f"tile of {name.upper()}", f"{rows} x {columns}, {path}"
         fragments = f"{found.tiling.thread_m} + {found.tiling.thread_n}"
         ahead = ", the next while the present one is multiplied" if found.kernel.prefetches else ""
@@ -68,6 +94,24 @@ def block(found: Decomposition, resident: Occupancy, device: Device) -> Facts:
     yield "shared memory", f"{count(resources.shared_bytes)} bytes{parts}" if resources.shared_bytes else "none"
     yield "registers", f"{resources.registers_per_thread} a thread ({resources.source})"
     yield f"on {device.name}", residence(resident, resources)
+
+
+def main_loop(ports: PortShare) -> Facts:
+    """What the FFMA of the main loop reach of their peak, and what another order of theirs would bring."""
+    if ports.source == NONE:
+        yield "main loop", "nothing is known of its register reads: counted as if they never conflicted"
+        return
+    where = {
+        COMPILED: "this compiled code",
+        TABLE: "the compiled code, as in the table",
+        TYPICAL: "usual for this kernel and thread tile",
+    }[ports.source]
+    gain = f"{percent(ports.gain, signed=True)} speed" if ports.gain >= LEAST_GAIN else "hardly more"
+    yield (
+        "main loop",
+        f"{percent(ports.fraction)} of the FFMA peak by register ports and issue slots ({where});"
+        f" an ideal order would reach {percent(ports.ideal_fraction)}: {gain}",
+    )
 
 
 def residence(resident: Occupancy, resources: Resources) -> str:
@@ -97,7 +141,7 @@ def edges(found: Decomposition) -> Facts:
         partial = [f"{at.left[axis]} of {tile} along {axis}" for axis, tile in at.multiples.items() if tile > 1]
         yield "last tile", f"covers {', '.join(partial)}"
         wasted = f"{percent(at.padding_fraction)} multiply zeros outside" if at.padding_fraction else "none wasted"
-        yield "FFMA", f"{wasted}; every access is guarded, so the result is right"
+        yield "FFMA", f"{wasted}; {_guards(found)}, so the result is right"
     yield from _one_by_one(found)
 
 

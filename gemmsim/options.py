@@ -9,15 +9,12 @@ from dataclasses import dataclass, field
 
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError, short
-from gemmsim.kernels import KERNELS, MOST_REGISTERS, NEUTRAL, Kernel, kernel
+from gemmsim.kernels import KERNELS, MOST_REGISTERS, Kernel, kernel
 from gemmsim.problem import LARGEST_SIZE, Problem, nearest_whole, whole_number
-from gemmsim.tiling import LARGEST_PAD, LARGEST_TILE, Tiling, parse_extents
-
-ABSENT: dict[str, tuple[str, ...]] = {"warp": ("wm", "wn"), "split_k": (), "swizzle": ()}
-"""Options of tilings that no kernel has, and how their extents are named where they have some."""
+from gemmsim.tiling import LARGEST_TILE, RANGES, Tiling, parse_extents
 
 
-def _path(text: str) -> str:
+def path_text(text: str) -> str:
     """The text of a path, refused where the system would take it for the current folder, or for nothing."""
     if not text.strip() or "\0" in text:
         raise argparse.ArgumentTypeError(f"{short(text)} is no path; allowed: the name of a file or folder")
@@ -33,6 +30,11 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
 def add_launch(parser: argparse.ArgumentParser) -> None:
     """The options that describe one launch; again, none is required here."""
     add_problem(parser)
+    add_tiling(parser)
+
+
+def add_tiling(parser: argparse.ArgumentParser) -> None:
+    """The kernel and its tiling."""
     parser.add_argument("--kernel", metavar="K", help=f"one of {', '.join(KERNELS)}")
     add = parser.add_argument_group("tiling").add_argument
     add(
@@ -49,9 +51,19 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         " --tile",
     )
     add("--pad-b", metavar="P", help="the same of B")
-    add("--stages", metavar="S", help="tiles held in shared memory at once; each kernel has one number of them")
-    for name in ABSENT:
-        add(f"--{name.replace('_', '-')}", help=argparse.SUPPRESS)
+    add("--swizzle", metavar="S", help="swizzle of the shared tiles: a power of two up to 16; 0, none, if left out")
+    add(
+        "--stages",
+        metavar="S",
+        help="tiles held in shared memory at once; only async has a choice",
+    )
+    add("--warp", metavar="WMxWN", help="tile of a warp, 32 thread tiles (warp_tiled, async)")
+    add("--split-k", metavar="P", help="blocks that share the k dimension of a tile of C (async); 1 if left out")
+    add(
+        "--group",
+        metavar="G",
+        help="rows of tiles that blocks go down before they go on along n (async); if left out, the default tile's",
+    )
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +79,15 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """What a GPU is to run besides, and how."""
     add = parser.add_argument
-    add("--points", type=_path, metavar="FILE.jsonl", help="points to run instead of one, each a JSON object on a line")
-    add("--out", type=_path, metavar="RECORDS.jsonl", help="append every record to this file as soon as it is there")
+    add(
+        "--points",
+        type=path_text,
+        metavar="FILE.jsonl",
+        help="points to run instead of one, each a JSON object on a line",
+    )
+    add(
+        "--out", type=path_text, metavar="RECORDS.jsonl", help="append every record to this file as soon as it is there"
+    )
     add("--resume", action="store_true", help="take from that file what is done already")
     add("--counters", action="store_true", help="count with Nsight Compute as well")
     add("--no-flush", action="store_true", help="leave in the L2 cache what the launch before left")
@@ -85,7 +104,11 @@ def add_registers(parser: argparse.ArgumentParser) -> None:
 def add_records(parser: argparse.ArgumentParser) -> None:
     """The records to read, and those of which GPU."""
     parser.add_argument(
-        "records", nargs="?", type=_path, metavar="RECORDS.jsonl", help="records to read (default: the shipped ones)"
+        "records",
+        nargs="?",
+        type=path_text,
+        metavar="RECORDS.jsonl",
+        help="records to read (default: the shipped ones)",
     )
     parser.add_argument("--device", metavar="NAME|FILE.toml", help="the GPU whose records count, if there are several")
 
@@ -101,7 +124,7 @@ def add_measured(parser: argparse.ArgumentParser) -> None:
     """Where measured times are from."""
     parser.add_argument(
         "--records",
-        type=_path,
+        type=path_text,
         metavar="RECORDS.jsonl",
         help="where measured times are from (default: the shipped records)",
     )
@@ -110,7 +133,7 @@ def add_measured(parser: argparse.ArgumentParser) -> None:
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """Where to write."""
     parser.add_argument(
-        "--out", required=True, type=_path, metavar="DIR", help="folder to write into; made if it is not there"
+        "--out", required=True, type=path_text, metavar="DIR", help="folder to write into; made if it is not there"
     )
 
 
@@ -181,7 +204,6 @@ def tiling_of(of: Kernel, args: argparse.Namespace) -> tuple[Tiling, tuple[str, 
 
     Padding belongs to the default tile: where a tile is given, it is dropped.
     """
-    _refuse_absent(of, args)
     values: dict[str, int] = {}
     if args.tile is not None:
         text = args.tile.lower()
@@ -189,15 +211,12 @@ def tiling_of(of: Kernel, args: argparse.Namespace) -> tuple[Tiling, tuple[str, 
         values |= _renamed(parse_extents(text, names, "--tile"), "b", "block_")
     if args.thread is not None:
         values |= _renamed(parse_extents(args.thread.lower(), ("rm", "rn"), "--thread"), "r", "thread_")
-    for name, least, most in (
-        ("stages", 1, LARGEST_TILE),
-        ("vector", 1, LARGEST_TILE),
-        ("pad_a", 0, LARGEST_PAD),
-        ("pad_b", 0, LARGEST_PAD),
-    ):
+    if args.warp is not None:
+        values |= _renamed(parse_extents(args.warp.lower(), ("wm", "wn"), "--warp"), "w", "warp_")
+    for name in ("stages", "vector", "pad_a", "pad_b", "swizzle", "split_k", "group"):
         text = getattr(args, name)
         if text is not None:
-            values[name] = whole(text, f"--{name.replace('_', '-')}", least, most)
+            values[name] = whole(text, f"--{name.replace('_', '-')}", *RANGES.get(name, (1, LARGEST_TILE)))
     left_out = {name: value for name, value in of.default_tile if name not in values}
     unpadded = {name: value for name, value in left_out.items() if args.tile is not None and name.startswith("pad_")}
     filled = {name: value for name, value in left_out.items() if name not in unpadded}
@@ -224,19 +243,6 @@ def whole(text: str, name: str, least: int = 1, most: int = LARGEST_SIZE) -> int
     raise InputError(f"{name} {short(text)} is not a whole number; {nearest_whole(near, least, most)}")
 
 
-def _refuse_absent(of: Kernel, args: argparse.Namespace) -> None:
-    """Raise InputError where an option is given that no kernel has, unless it asks for nothing."""
-    for name, extents in ABSENT.items():
-        text, option = getattr(args, name), f"--{name.replace('_', '-')}"
-        if text is None:
-            continue
-        if extents:
-            parse_extents(text.lower(), extents, option)
-        elif whole(text, option, NEUTRAL[name]) == NEUTRAL[name]:
-            continue
-        raise InputError(f"kernel {of.name} has no {option}; it has: {', '.join(of.fields)}")
-
-
 def _renamed(extents: dict[str, int], old: str, new: str) -> dict[str, int]:
     return {new + name.removeprefix(old): value for name, value in extents.items()}
 
@@ -244,7 +250,10 @@ def _renamed(extents: dict[str, int], old: str, new: str) -> dict[str, int]:
 def _as_options(filled: dict[str, int]) -> tuple[str, ...]:
     """The options that would have given these values, such as "--tile 128x128x8"."""
     options = []
-    for option, prefix in (("--tile", "block_"), ("--thread", "thread_"), ("--pad-a", "pad_a"), ("--pad-b", "pad_b")):
+    for option, prefix in (
+        ("--tile", "block_"), ("--warp", "warp_"), ("--thread", "thread_"), ("--pad-a", "pad_a"), ("--pad-b", "pad_b"),
+        ("--group", "group"),
+    ):  # fmt: skip
         extents = [str(value) for name, value in filled.items() if name.startswith(prefix)]
         if extents:
             options.append(f"{option} {'x'.join(extents)}")

@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim import register_table
 from gemmsim.banks import PASS_BYTES
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Resources, Widths
-from gemmsim.occupancy import Occupancy, Waves, occupancy
+from gemmsim.launch_waves import Waves
+from gemmsim.occupancy import Occupancy, occupancy
+from gemmsim.port_shares import PortShare, port_share
 from gemmsim.problem import Problem, ceil_div, require_one_shape
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
-from gemmsim.traffic import block_reads, shared_per_tile
+from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Prediction:
     """Predicted time of one launch, or of many where the inputs are arrays, and its reasons.
 
     `terms` names the seconds that each resource needs on its own; `waves` is how many times the launch
-    fills the GPU. A launch that does not fit on the device takes infinite time and waves.
+    fills the GPU; `ports` is what register ports and issue slots leave of the FFMA peak. A launch that
+    does not fit on the device takes infinite time and waves.
     """
 
     problem: Problem
@@ -38,6 +42,7 @@ class Prediction:
     resources: Resources
     occupancy: Occupancy
     waves: Any
+    ports: PortShare
     calibrated: bool = False
 
     @property
@@ -65,29 +70,36 @@ class Prediction:
 
 
 def predict(
-    problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, registers_per_thread: int | None = None
+    problem: Problem,
+    kernel: Kernel,
+    tiling: Tiling,
+    device: Device,
+    registers_per_thread: int | None = None,
+    ports: PortShare | None = None,
 ) -> Prediction:
     """Predict the time of a launch; its cost does not grow with m, n and k.
 
-    `registers_per_thread` is the compiler's count where known; without it an estimate is used, and
-    marked. Raises InputError when the kernel does not take the tiling or the device cannot hold its
-    tiles. Sizes and tiling fields may be int64 arrays that broadcast together.
+    `registers_per_thread` is the compiler's count where known; without it that of the shipped table is
+    used, or where it has none an estimate, and marked; `ports` likewise is of the compiled kernel where
+    known, else from the table or what is usual. Raises InputError when the kernel does not take the
+    tiling or the device cannot hold its tiles. Sizes and tiling fields may be int64 arrays that broadcast together.
     """
     require_one_shape(problem.m, problem.n, problem.k, *vars(tiling).values())
     kernel.check(tiling, device, problem)
-    resources = kernel.resources(problem, tiling, registers_per_thread)
+    resources = register_table.resources(kernel, problem, tiling, device.capability, registers_per_thread)
     resident = resident_blocks(resources, device)
-    slots = device.sms * resident.blocks_per_sm
-    spread = Waves(grid(problem, tiling).blocks, np.maximum(1, slots))
+    ports = ports or port_share(kernel, problem, tiling, device.capability)
+    spread = Waves(grid(problem, tiling).blocks, device.sms, np.maximum(1, resident.blocks_per_sm))
     return Prediction(
         problem,
         kernel,
         tiling,
         device,
-        resource_times(problem, kernel, tiling, device),
+        resource_times(problem, kernel, tiling, device, ports),
         resources,
         resident,
-        np.where(np.equal(slots, 0), np.inf, spread.count)[()],
+        np.where(resident.launches, spread.count, np.inf)[()],
+        ports,
     )
 
 
@@ -101,14 +113,18 @@ def resident_blocks(resources: Resources, device: Device) -> Occupancy:
     )
 
 
-def resource_times(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device) -> dict[str, Any]:
+def resource_times(
+    problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, ports: PortShare
+) -> dict[str, Any]:
     """Seconds that each resource needs on its own.
 
     ffma            the FFMA pipes: one instruction a lane and cycle
+    register_ports  the same at the pace of the main loop, whose FFMA wait for the ports of the register
+                    file and for the issue slots that its other instructions take
     issue           the schedulers: one warp instruction each a cycle (FFMA, accesses but the stores of C)
     shared_memory   the banks: one wavefront a multiprocessor and cycle
     l1              global loads through the same stage: 128 bytes, and a request each so many cycles
-    l2              a block's tiles of A and B, read once by each block, and C
+    l2              a block's tiles of A and B, read once by each block, and C; partial sums twice
     dram            A, B and C once
 
     Partial blocks count like whole ones: a warp with idle lanes is a warp. `l2` supposes that blocks share
@@ -118,16 +134,22 @@ def resource_times(problem: Problem, kernel: Kernel, tiling: Tiling, device: Dev
     widths = kernel.widths(problem, tiling)
     rows, columns, depth = block_extents(problem, kernel, tiling)
     block_ffma = rows * columns * depth
-    wavefronts, shared_requests = (count * tiles.k for count in _shared(kernel, tiling, widths, problem.element_bytes))
+    wavefronts, shared_requests = (
+        count * tiles.steps for count in _shared(kernel, tiling, widths, problem.element_bytes)
+    )
     # elements loaded of A and B: their tiles, or without staging one of each for every multiplication
     loaded_a, loaded_b = (rows * depth, depth * columns) if kernel.staged else (block_ffma, block_ffma)
     global_requests = (loaded_a / widths.global_a + loaded_b / widths.global_b) / WARP_SIZE
-    warp_instructions = block_ffma / WARP_SIZE + shared_requests + global_requests
-    through_l2 = 1.0 * block_reads(problem, tiling) + problem.m * problem.n  # a float: its bytes can pass 2^63
+    copied = global_requests if kernel.copies else 0  # one instruction is both the load and the store
+    warp_instructions = block_ffma / WARP_SIZE + shared_requests + global_requests - copied
+    # a float: its bytes can pass 2^63
+    through_l2 = 1.0 * block_reads(problem, tiling) + problem.m * problem.n + 2.0 * partial_sums(problem, tiling)
 
     busiest_s = ceil_div(tiles.blocks, device.sms) / device.clock_hz  # for each cycle that a block costs
+    ffma_s = block_ffma / device.fp32_lanes_per_sm * busiest_s
     return {
-        "ffma": block_ffma / device.fp32_lanes_per_sm * busiest_s,
+        "ffma": ffma_s,
+        "register_ports": ffma_s / ports.fraction,
         "issue": warp_instructions / device.schedulers_per_sm * busiest_s,
         "shared_memory": wavefronts * busiest_s,
         "l1": np.maximum(
@@ -144,7 +166,7 @@ def block_extents(problem: Problem, kernel: Kernel, tiling: Tiling) -> tuple[Any
     """(rows, columns, depth) that a whole block works on: its padded tile; where nothing is staged, what
     the warps cover that have an element of C."""
     if kernel.staged:
-        return tiling.block_m, tiling.block_n, grid(problem, tiling).k * tiling.block_k
+        return tiling.block_m, tiling.block_n, grid(problem, tiling).steps * tiling.block_k
     rows_of_warp = np.maximum(1, WARP_SIZE // tiling.block_n)
     rows = np.minimum(tiling.block_m, ceil_div(problem.m, rows_of_warp) * rows_of_warp)
     columns = np.minimum(tiling.block_n, ceil_div(problem.n, WARP_SIZE) * WARP_SIZE)

@@ -111,7 +111,8 @@ def shipped_records(campaign: str = "") -> Path:
     """The file of a campaign that comes with the package; InputError if this installation has none.
 
     Without a name that is the ladder's, which predictions are compared with. "counts" has small launches of many
-    tilings, for their counters; "layouts" the same tiling as it is, padded and swizzled.
+    tilings, for their counters; "layouts" the same tiling as it is, padded and swizzled; "copies" small launches of
+    the kernels with warp tiles, half of them fed by asynchronous copies.
     """
     path = SHIPPED.with_name(f"{SHIPPED.stem}-{campaign}.jsonl") if campaign else SHIPPED
     if not path.is_file():

@@ -15,7 +15,7 @@ from gemmsim.tiling import FIELDS, Tiling
 
 SCHEMA = 1
 """Version of the records' form; a reader skips records of a later one."""
-TILING_KEYS = (*FIELDS, "warp_m", "warp_n", "swizzle", "split_k")
+TILING_KEYS = FIELDS
 """Keys of a tiling in JSON, whether or not a kernel has them; all others are ignored."""
 MOST = {"registers_per_thread": 255, "shared_bytes": 2**20, "local_bytes": 2**19, "blocks_per_sm": 64}
 """What no GPU exceeds (CUDA Programming Guide, Technical Specifications: 255 registers and 512 KB of local memory a

@@ -15,6 +15,7 @@ from gemmsim.kernels import kernel
 from gemmsim.ladder import Rung
 from gemmsim.occupancy import Occupancy
 from gemmsim.options import Configuration
+from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
 from gemmsim.records import Point, Record
 from gemmsim.roofline import floor_s
@@ -28,13 +29,16 @@ from gemmsim.units import si as si
 WORST_POINTS = 5
 
 
-def explanation(asked: Configuration, found: Decomposition, resident: Occupancy, unguarded: bool) -> None:
+def explanation(
+    asked: Configuration, found: Decomposition, resident: Occupancy, ports: PortShare, unguarded: bool
+) -> None:
     """The decomposition as a short account, then what shared memory and the edges do; `unguarded`: what they
     would do to other kernels too."""
     _heading(asked, asked.device)
     facts("How the work is divided", narrate.division(found))
     facts(f"What moves in one {narrate.iteration(found)} of a block", narrate.moves(found))
     facts("What a block takes", narrate.block(found, resident, asked.device))
+    facts("How fast its main loop can be", narrate.main_loop(ports))
     if found.accesses:
         table(
             "Shared memory: one block, one large iteration (excess: bank conflicts)",
@@ -56,7 +60,7 @@ def explanation(asked: Configuration, found: Decomposition, resident: Occupancy,
 def traffic(asked: Configuration, counted: Traffic) -> None:
     """Counts of every level, the whole launch."""
     _heading(asked)
-    reads, closed = counted.reads, formulas(asked.kernel)
+    reads, copies, closed = counted.reads, counted.copies, formulas(asked.kernel)
     table(
         "Reads: elements, the whole launch",
         ("level", "reads", "where all tiles are whole"),
@@ -77,9 +81,13 @@ def traffic(asked: Configuration, counted: Traffic) -> None:
                 for name, counts in (("global load", counted.global_load), ("global store", counted.global_store))
             ),
             *(
-                (name, count(counts.requests), "", count(counts.wavefronts), count(counts.ideal_wavefronts),
+                (name, count(counts.requests), sectors, count(counts.wavefronts), count(counts.ideal_wavefronts),
                  count(counts.excess))
-                for name, counts in (("shared load", counted.shared_load), ("shared store", counted.shared_store))
+                for name, counts, sectors in (
+                    ("shared load", counted.shared_load, ""),
+                    ("shared store", counted.shared_store, ""),
+                    *([("copy, global to shared", copies, count(copies.sectors))] if copies else ()),
+                )
             ),
         ),
     )  # fmt: skip
@@ -122,6 +130,7 @@ def prediction(asked: Configuration, found: Prediction) -> None:
             f" ({resources.source}), {count(resources.shared_bytes)} bytes of shared memory",
         ),
         ("residence", narrate.residence(found.occupancy, resources)),
+        *narrate.main_loop(found.ports),
         ("calibrated", "yes" if found.calibrated else "no: from first principles, as if nothing had to wait"),
     ]
     facts("Prediction", known)
@@ -166,7 +175,7 @@ def _rung(of: Rung) -> tuple[str, ...]:
         measured,
         f"{found.flop_per_s / 1e12:.3g}",
         percent(found.flop_per_s / found.device.fp32_flop_per_s),
-        words(found.bound_by),
+        words(found.bound_by.removeprefix("register_")),  # 80 columns have no room for more than "ports"
         occupancy,
     )
 

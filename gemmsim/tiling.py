@@ -17,6 +17,9 @@ LARGEST_BLOCK = 1024
 """Threads of a block, on every GPU since compute capability 2.0 (CUDA Programming Guide)."""
 LARGEST_TILE = 4096
 LARGEST_PAD = 256
+SWIZZLED_COLUMNS = 32
+"""Columns of a row of a shared tile within which a swizzle moves elements: one for each bank."""
+LARGEST_SWIZZLE = SWIZZLED_COLUMNS // 2
 
 
 def nearest_divisor(number: int, wanted: int) -> int:
@@ -38,7 +41,11 @@ class Tiling:
     A block computes block_m x block_n of C, block_k of the k dimension at a time; a thread computes
     thread_m x thread_n of that. `stages` tiles of A and B are held in shared memory at once; `vector`
     is the widest access in elements; `pad_a` and `pad_b` are unused elements at the end of each
-    row of the tile of A (of the transposed tile, where the kernel transposes) and of B.
+    row of the tile of A (of the transposed tile, where the kernel transposes) and of B; `swizzle` is by how
+    many columns neighbouring groups of rows of the tile of A are moved against each other (see
+    `gemmsim.access.swizzled`), 0 for tiles that lie as they are. A warp computes warp_m x warp_n, 0 where lanes just
+    run along n; `split_k` blocks share the k dimension of a tile of C; blocks go down `group` rows of tiles
+    before they go on along n, 1 where they run along n.
 
     Raises InputError for values out of range, a thread tile that does not divide the block tile, or
     more than 1024 threads. What a kernel demands beyond that stands in `gemmsim.kernels`.
@@ -53,10 +60,15 @@ class Tiling:
     vector: Count = 1
     pad_a: Count = 0
     pad_b: Count = 0
+    swizzle: Count = 0
+    warp_m: Count = 0
+    warp_n: Count = 0
+    split_k: Count = 1
+    group: Count = 1
 
     def __post_init__(self) -> None:
         for name in FIELDS:
-            least, most = (0, LARGEST_PAD) if name.startswith("pad_") else (1, LARGEST_TILE)
+            least, most = RANGES.get(name, (1, LARGEST_TILE))
             object.__setattr__(self, name, whole_number(getattr(self, name), name, least, most))
         require_one_shape(*vars(self).values())
         for ok, message, values in self._rules():
@@ -95,6 +107,11 @@ class Tiling:
 
 
 FIELDS = tuple(field.name for field in fields(Tiling))
+RANGES = {
+    "pad_a": (0, LARGEST_PAD), "pad_b": (0, LARGEST_PAD), "swizzle": (0, LARGEST_SWIZZLE),
+    "warp_m": (0, LARGEST_TILE), "warp_n": (0, LARGEST_TILE),
+}  # fmt: skip
+"""Least and most of the fields that may be 0."""
 
 
 def _does_not_divide(axis: str) -> Any:
@@ -106,7 +123,7 @@ def _does_not_divide(axis: str) -> Any:
 
 @dataclass(frozen=True)
 class Grid:
-    """Tiles along m, n and k: the grid of blocks, and the large iterations of each."""
+    """Tiles along m, n and k, shared out among the blocks."""
 
     m: Count
     n: Count
@@ -114,9 +131,19 @@ class Grid:
     tiling: Tiling
 
     @property
-    def blocks(self) -> Count:
-        """Blocks of the launch."""
+    def tiles(self) -> Count:
+        """Tiles of C."""
         return self.m * self.n
+
+    @property
+    def blocks(self) -> Count:
+        """Blocks of the launch: `split_k` for each tile of C."""
+        return self.tiles * self.tiling.split_k
+
+    @property
+    def steps(self) -> Count:
+        """Large iterations of a block; where `split_k` blocks share them, of the one that has most."""
+        return ceil_div(self.k, self.tiling.split_k)
 
     @property
     def padded(self) -> tuple[Count, Count, Count]:

@@ -1,22 +1,26 @@
 """Reads, requests, wavefronts and bytes at every level of the memory of a GPU.
 
 Reads and FFMA are closed forms (docs/theory.md derives them) and take arrays as well as numbers.
-Requests, wavefronts and sectors depend on the address of every lane: `gemmsim.access` knows those.
+Requests, wavefronts and sectors depend on the address of every lane: `gemmsim.access` knows those, and
+`gemmsim.tile_classes` how often each occurs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
-from gemmsim.access import SECTOR_BYTES, Direction, count_global, global_accesses, shared_accesses
+from gemmsim.access import Direction, LaneAccess, copies_through_l1, global_accesses, shared_accesses
 from gemmsim.banks import PASS_BYTES
+from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.errors import InputError, require
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.problem import LARGEST_COUNT, Count, Problem, fits
-from gemmsim.tiling import Tiling, grid
+from gemmsim.tile_classes import count_copy_passes, count_global, count_past_l1_sectors
+from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
 
 def ffma(problem: Problem, kernel: Kernel, tiling: Tiling) -> Count:
@@ -44,6 +48,20 @@ def block_reads(problem: Problem, tiling: Tiling) -> Count:
     return problem.m * problem.k * tiles.n + problem.k * problem.n * tiles.m
 
 
+def partial_sums(problem: Problem, tiling: Tiling) -> Count:
+    """Elements of C that blocks leave to each other where they split k, each written and read once: a whole tile of
+    every block."""
+    m, n, _ = grid(problem, tiling).padded
+    return (tiling.split_k > 1) * tiling.split_k * m * n
+
+
+def working_blocks(problem: Problem, tiling: Tiling) -> Count:
+    """Blocks that have a tile of k: all, unless k is split into more parts than it has tiles."""
+    tiles = grid(problem, tiling)
+    parts = np.minimum(tiles.k, tiling.split_k)
+    return tiles.tiles * (parts if np.ndim(parts) else int(parts))
+
+
 @dataclass(frozen=True)
 class Reads:
     """Elements read by active lanes over the launch, a broadcast counted once for each lane."""
@@ -57,17 +75,23 @@ def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
     """Elements read at every level.
 
     Global: each block reads the part of its rows of A and of its columns of B that exists; without
-    staging each of the mn threads reads its own row and column. Shared: an FFMA needs one element of A for
-    every thread_n results and one of B for every thread_m. Register: two operands for each FFMA.
+    staging each of the mn threads reads its own row and column. Copies read whole tiles, the last row and column
+    of a matrix in place of those beyond it; partial sums are read once more. Shared: an FFMA needs one element
+    of A for every thread_n results and one of B for every thread_m; a kernel that copies reads the first fragments of
+    the tile past its last as well, if it has one, and where k is split each thread its block's number. Register: two
+    operands for each FFMA.
     """
     multiplied = ffma(problem, kernel, tiling)
     if not kernel.staged:
         return Reads(2 * multiplied, 0 * multiplied, 2 * multiplied)
-    return Reads(
-        block_reads(problem, tiling),
-        multiplied // tiling.thread_n + multiplied // tiling.thread_m,
-        2 * multiplied,
-    )
+    in_global, in_shared = block_reads(problem, tiling), multiplied // tiling.thread_n + multiplied // tiling.thread_m
+    if kernel.copies:
+        tiles = grid(problem, tiling)
+        m, n, _ = tiles.padded
+        in_global = m * problem.k * tiles.n + problem.k * n * tiles.m + partial_sums(problem, tiling)
+        in_shared = in_shared + working_blocks(problem, tiling) * tiling.threads * (tiling.thread_m + tiling.thread_n)
+        in_shared = in_shared + (tiling.split_k > 1) * tiles.blocks * tiling.threads
+    return Reads(in_global, in_shared, 2 * multiplied)
 
 
 @dataclass(frozen=True)
@@ -93,6 +117,9 @@ class SharedCounts:
     def __mul__(self, times: Count) -> SharedCounts:
         return SharedCounts(self.requests * times, self.wavefronts * times, self.ideal_wavefronts * times)
 
+    def __floordiv__(self, parts: Count) -> SharedCounts:
+        return SharedCounts(self.requests // parts, self.wavefronts // parts, self.ideal_wavefronts // parts)
+
 
 @dataclass(frozen=True)
 class AccessCost(SharedCounts):
@@ -108,12 +135,12 @@ def access_costs(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: 
     """Every access of a block to shared memory and its cost for one tile of k, by simulating every lane."""
     costs = []
     for access in shared_accesses(kernel, tiling, widths):
-        passes, repeats = access.passes(element_bytes), access.repeats
+        passes = access.passes(element_bytes)
         costs.append(
             AccessCost(
-                repeats * int(access.active.any(axis=-1).sum()),
-                repeats * int(passes.wavefronts.sum()),
-                repeats * int(passes.ideal_wavefronts.sum()),
+                int((access.times * access.active.any(axis=-1)).sum()),
+                int((access.times * passes.wavefronts).sum()),
+                int((access.times * passes.ideal_wavefronts).sum()),
                 access.name,
                 access.direction,
                 8 * access.width * element_bytes,
@@ -125,7 +152,7 @@ def access_costs(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: 
 def shared_per_tile(
     kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int = 4
 ) -> tuple[SharedCounts, SharedCounts]:
-    """(loads, stores) of one block for one tile of k."""
+    """(loads, stores) of one block for one tile of k; a copy stores too."""
     loads = stores = SharedCounts(0, 0, 0)
     for cost in access_costs(kernel, tiling, widths, element_bytes):
         if cost.op == "load":
@@ -142,10 +169,31 @@ class GlobalCounts:
     requests: int
     sectors: int
 
+    def __add__(self, other: GlobalCounts) -> GlobalCounts:
+        return GlobalCounts(self.requests + other.requests, self.sectors + other.sectors)
+
+
+@dataclass(frozen=True)
+class Copies(SharedCounts):
+    """Copies from global to shared memory: every warp instruction, and the sectors that they read through and past L1.
+
+    Their wavefronts are of the writes into shared memory; past L1 these are conjectured. `reading` are the
+    instructions of which a lane reads, rather than all write zeros.
+    """
+
+    reading: int
+    sectors_through_l1: int
+    sectors_past_l1: int
+
+    @property
+    def sectors(self) -> int:
+        """Sectors that they read."""
+        return self.sectors_through_l1 + self.sectors_past_l1
+
 
 @dataclass(frozen=True)
 class Traffic:
-    """Everything counted of one launch, whole numbers."""
+    """Everything counted of one launch, whole numbers; `copies` are in no other count, None where a kernel has none."""
 
     problem: Problem
     ffma: int
@@ -154,6 +202,7 @@ class Traffic:
     shared_store: SharedCounts
     global_load: GlobalCounts
     global_store: GlobalCounts
+    copies: Copies | None = None
 
     @property
     def counters(self) -> dict[str, int]:
@@ -164,11 +213,27 @@ class Traffic:
             "shared_store_requests": self.shared_store.requests,
             "shared_load_wavefronts": self.shared_load.wavefronts,
             "shared_store_wavefronts": self.shared_store.wavefronts,
-            "global_load_requests": self.global_load.requests,
+            "global_load_requests": self.global_load.requests + (self.copies.reading if self.copies else 0),
             "global_load_sectors": self.global_load.sectors,
             "global_store_requests": self.global_store.requests,
             "global_store_sectors": self.global_store.sectors,
+            **(self.copies_counted if self.copies else {}),
         }
+
+    @property
+    def copies_counted(self) -> dict[str, int]:
+        """The counts of the copies, by the names of records; not their wavefronts, which are not settled."""
+        assert self.copies is not None
+        return {
+            "copy_requests": self.copies.requests,
+            "copy_sectors": self.copies.sectors_through_l1,
+            "copy_past_l1_sectors": self.copies.sectors_past_l1,
+        }
+
+    @property
+    def loaded_sectors(self) -> int:
+        """Sectors of loads and of copies."""
+        return self.global_load.sectors + (self.copies.sectors if self.copies else 0)
 
     @property
     def bytes(self) -> dict[str, int]:
@@ -176,7 +241,7 @@ class Traffic:
         return {
             "compulsory": self.problem.compulsory_bytes,
             "global_issued": self.reads.global_memory * self.problem.element_bytes,
-            "l2": SECTOR_BYTES * (self.global_load.sectors + self.global_store.sectors),
+            "l2": SECTOR_BYTES * (self.loaded_sectors + self.global_store.sectors),
             "dram": self.problem.compulsory_bytes,
         }
 
@@ -185,6 +250,7 @@ class Traffic:
         """FLOP, 2mnk, for each byte at every level that the launch uses: those of `bytes`, and for shared
         memory its wavefronts, each a pass of all banks."""
         passes = self.shared_load.wavefronts + self.shared_store.wavefronts
+        passes += self.copies.wavefronts if self.copies else 0
         moved = {"dram": self.bytes["dram"], "l2": self.bytes["l2"], "shared_memory": passes * PASS_BYTES}
         return {level: self.problem.flop / amount for level, amount in moved.items() if amount}
 
@@ -201,30 +267,75 @@ def traffic(problem: Problem, kernel: Kernel, tiling: Tiling) -> Traffic:
         raise InputError("traffic counts one launch, of whole numbers; reads and ffma take arrays")
     kernel.check(tiling, problem=problem)
     widths = kernel.widths(problem, tiling)
-    tiles = grid(problem, tiling)
-    loads, stores = shared_per_tile(kernel, tiling, widths, problem.element_bytes)
-    in_global: dict[str, list[int]] = {"load": [0, 0], "store": [0, 0]}
+    in_shared, none = _in_shared(problem, kernel, tiling, widths), GlobalCounts(0, 0)
+    in_global: dict[Direction, GlobalCounts] = {"load": none, "store": none, "copy": none}
     for access in global_accesses(kernel, tiling, widths):
-        requests, sectors = count_global(access, problem, tiling)
-        in_global[access.direction][0] += requests
-        in_global[access.direction][1] += sectors
+        in_global[access.direction] += GlobalCounts(*count_global(access, problem, tiling))
+    if tiling.split_k > 1:  # partial sums lie without gaps, a fragment's piece of each lane of a warp after the other
+        pieces = partial_sums(problem, tiling) // widths.shared_b
+        sums = GlobalCounts(pieces // WARP_SIZE, pieces * widths.shared_b * problem.element_bytes // SECTOR_BYTES)
+        in_global |= {"load": in_global["load"] + sums, "store": in_global["store"] + sums}
     counted = Traffic(
         problem,
         ffma(problem, kernel, tiling),
         reads(problem, kernel, tiling),
-        loads * (tiles.blocks * tiles.k),
-        stores * (tiles.blocks * tiles.k),
-        GlobalCounts(*in_global["load"]),
-        GlobalCounts(*in_global["store"]),
+        in_shared["load"],
+        in_shared["store"],
+        in_global["load"],
+        in_global["store"],
+        _copies(problem, kernel, tiling, widths) if kernel.copies else None,
     )
     for name, count in (counted.counters | counted.bytes).items():
         require(count <= LARGEST_COUNT, f"{problem}: the count {name} passes 2^63 - 1")
     return counted
 
 
+def _in_shared(
+    problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths
+) -> dict[Literal["load", "store"], SharedCounts]:
+    """Loads and stores of the launch, without its copies.
+
+    A kernel that copies loads the first fragments of a tile once more for each block that has one: of the tile past its
+    last.
+    Where k is split, one thread of each block stores the block's number, and all load it.
+    """
+    tiles, loads, stores = grid(problem, tiling), SharedCounts(0, 0, 0), SharedCounts(0, 0, 0)
+    for cost in access_costs(kernel, tiling, widths, problem.element_bytes):
+        if cost.op == "store":
+            stores += cost * (tiles.tiles * tiles.k)
+        elif cost.op == "load":
+            loads += cost * (tiles.tiles * tiles.k)
+            loads += cost // tiling.block_k * (working_blocks(problem, tiling) if kernel.copies else 0)
+    if tiling.split_k > 1:
+        once = SharedCounts(1, 1, 1)
+        loads, stores = loads + once * (tiling.warps * tiles.blocks), stores + once * tiles.blocks
+    return {"load": loads, "store": stores}
+
+
+def _copies(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths) -> Copies:
+    """The copies of the launch: those of every tile, and of as many more for each block as its ring has stages."""
+    tiles = grid(problem, tiling)
+    turns = tiles.tiles * tiles.k + tiles.blocks * tiling.stages
+    targets = {access.name: access for access in shared_accesses(kernel, tiling, widths)}
+    requests = wavefronts = ideal = reading = through_l1 = past_l1 = 0
+    for access in global_accesses(kernel, tiling, widths):
+        if isinstance(access, LaneAccess) and access.direction == "copy":
+            requests += turns * int(access.there.any(axis=-1).sum())
+            passes = count_copy_passes(access, targets[access.name], problem, tiling)
+            wavefronts, ideal = wavefronts + passes[0], ideal + passes[1]
+            of_access = count_global(access, problem, tiling)
+            reading += of_access[0]
+            if copies_through_l1(access.width * problem.element_bytes):
+                through_l1 += of_access[1]
+            else:
+                past_l1 += count_past_l1_sectors(access, targets[access.name], problem, tiling)
+    return Copies(requests, wavefronts, ideal, reading, through_l1, past_l1)
+
+
 def formulas(kernel: Kernel) -> dict[str, str]:
-    """The closed forms of the reads, in the textbook's letters; exact where every tile divides."""
+    """The closed forms of the reads, in the textbook's letters; exact where every tile divides and k is not split."""
     if not kernel.staged:
         return {"global": "2 m n k", "shared": "0", "register": "2 m n k"}
     shared = "m n k (1/r_m + 1/r_n)" if kernel.thread_tiled else "2 m n k"
+    shared += " + m n (1/r_m + 1/r_n)" if kernel.copies else ""  # the first fragments of the tile past the last
     return {"global": "m n k (1/b_m + 1/b_n)", "shared": shared, "register": "2 m n k"}

@@ -39,6 +39,29 @@ __device__ inline float* shared_tiles() {
     return shared_memory + shared_origin;
 }
 
+// Where a column lies in its row of a shared tile. SWIZZLE moves columns among 32 of them, as many as there
+// are banks, by an exclusive or that keeps vectors whole; 0 leaves them as they come.
+//
+// A, transposed: rows that came as one vector are moved by SWIZZLE columns against the next such rows, which
+// spreads the stores that transpose. B: each 32 columns are moved by one vector against the next, because
+// fragments of 8 or 16 floats start in the same few banks over and over.
+__device__ constexpr int column_in_a(int column, int row) { return column ^ row / VECTOR_A * SWIZZLE % 32; }
+__device__ constexpr int column_in_b(int column) { return SWIZZLE ? column ^ column / 32 * READ_B % 32 : column; }
+
+// Where float i of a thread's fragment lies: counted from the fragment's first column or, since a swizzle moves
+// that one too, from the beginning of its row.
+struct InOrder {
+    __device__ constexpr int operator()(int i) const { return i; }
+};
+struct InA {
+    int first, row;
+    __device__ constexpr int operator()(int i) const { return column_in_a(first + i, row) - (SWIZZLE ? 0 : first); }
+};
+struct InB {
+    int first;
+    __device__ constexpr int operator()(int i) const { return column_in_b(first + i) - (SWIZZLE ? 0 : first); }
+};
+
 // The block's tile of C, and how far the matrix reaches beyond the tile's first row and column.
 struct Tile {
     long long row, column;
@@ -86,7 +109,8 @@ struct Carrier {
 #pragma unroll
         for (int step = 0; step < STEPS; ++step)
             if (exists(step))
-                *reinterpret_cast<Vector<WIDTH>*>(shared + row(step) * pitch + column(step)) = held[step];
+                *reinterpret_cast<Vector<WIDTH>*>(
+                    shared + row(step) * pitch + column_in_b(column(step))) = held[step];
     }
 
     __device__ void store_transposed(float* shared, int pitch) const {
@@ -95,16 +119,17 @@ struct Carrier {
             if (exists(step))
 #pragma unroll
                 for (int i = 0; i < WIDTH; ++i)
-                    shared[(column(step) + i) * pitch + row(step)] = held[step].at[i];
+                    shared[(column(step) + i) * pitch + column_in_a(row(step), column(step))] =
+                        held[step].at[i];
     }
 };
 
-// N neighbouring floats of shared memory into registers, WIDTH at a time.
-template <int N, int WIDTH>
-__device__ void read_fragment(float (&fragment)[N], const float* shared) {
+// N floats of shared memory into registers, WIDTH neighbours at a time.
+template <int N, int WIDTH, class Place = InOrder>
+__device__ void read_fragment(float (&fragment)[N], const float* shared, Place place = {}) {
 #pragma unroll
     for (int i = 0; i < N; i += WIDTH) {
-        const auto part = *reinterpret_cast<const Vector<WIDTH>*>(shared + i);
+        const auto part = *reinterpret_cast<const Vector<WIDTH>*>(shared + place(i));
 #pragma unroll
         for (int j = 0; j < WIDTH; ++j) fragment[i + j] = part.at[j];
     }

@@ -13,7 +13,9 @@ gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict
 
     const Tile tile(m, n);
     const int first_a = threadIdx.x / THREAD_COLUMNS * THREAD_M;
-    const int first_b = BLOCK_K * PITCH_A + threadIdx.x % THREAD_COLUMNS * THREAD_N;
+    const int first_b = threadIdx.x % THREAD_COLUMNS * THREAD_N;
+    const int column_a = SWIZZLE ? 0 : first_a;
+    const int row_b = BLOCK_K * PITCH_A + (SWIZZLE ? 0 : first_b);
     a += tile.row * k;
     b += tile.column;
 
@@ -28,8 +30,8 @@ gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict
     tile_a.store_transposed(current, PITCH_A);
     tile_b.store(current + BLOCK_K * PITCH_A, PITCH_B);
     __syncthreads();
-    read_fragment<THREAD_M, READ_A>(fragment_a[0], current + first_a);
-    read_fragment<THREAD_N, READ_B>(fragment_b[0], current + first_b);
+    read_fragment<THREAD_M, READ_A>(fragment_a[0], current + column_a, InA{first_a, 0});
+    read_fragment<THREAD_N, READ_B>(fragment_b[0], current + row_b, InB{first_b});
 
     int parity = 0;
     for (int left = k; left > 0; left -= BLOCK_K) {
@@ -42,8 +44,10 @@ gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict
         }
 #pragma unroll
         for (int i = 0; i < BLOCK_K - 1; ++i) {
-            read_fragment<THREAD_M, READ_A>(fragment_a[(i + 1) % 2], current + first_a + (i + 1) * PITCH_A);
-            read_fragment<THREAD_N, READ_B>(fragment_b[(i + 1) % 2], current + first_b + (i + 1) * PITCH_B);
+            const int next = i + 1;
+            read_fragment<THREAD_M, READ_A>(
+                fragment_a[next % 2], current + column_a + next * PITCH_A, InA{first_a, next});
+            read_fragment<THREAD_N, READ_B>(fragment_b[next % 2], current + row_b + next * PITCH_B, InB{first_b});
             multiply(sum, fragment_a[i % 2], fragment_b[i % 2]);
         }
         if (more) {
@@ -52,8 +56,8 @@ gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict
             tile_a.store_transposed(current, PITCH_A);
             tile_b.store(current + BLOCK_K * PITCH_A, PITCH_B);
             __syncthreads();
-            read_fragment<THREAD_M, READ_A>(fragment_a[0], current + first_a);
-            read_fragment<THREAD_N, READ_B>(fragment_b[0], current + first_b);
+            read_fragment<THREAD_M, READ_A>(fragment_a[0], current + column_a, InA{first_a, 0});
+            read_fragment<THREAD_N, READ_B>(fragment_b[0], current + row_b, InB{first_b});
         }
         multiply(sum, fragment_a[1], fragment_b[1]);
     }

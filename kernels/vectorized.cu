@@ -11,8 +11,10 @@ gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict
     float* const shared_b = shared_a + BLOCK_K * PITCH_A;
 
     const Tile tile(m, n);
-    const float* const column_a = shared_a + threadIdx.x / THREAD_COLUMNS * THREAD_M;
-    const float* const row_b = shared_b + threadIdx.x % THREAD_COLUMNS * THREAD_N;
+    const unsigned first_a = threadIdx.x / THREAD_COLUMNS * THREAD_M;
+    const unsigned first_b = threadIdx.x % THREAD_COLUMNS * THREAD_N;
+    const float* const column_a = shared_a + (SWIZZLE ? 0 : first_a);
+    const float* const row_b = shared_b + (SWIZZLE ? 0 : first_b);
     a += tile.row * k;
     b += tile.column;
 
@@ -28,8 +30,8 @@ gemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict
 #pragma unroll
         for (int i = 0; i < BLOCK_K; ++i) {
             float fragment_a[THREAD_M], fragment_b[THREAD_N];
-            read_fragment<THREAD_M, READ_A>(fragment_a, column_a + i * PITCH_A);
-            read_fragment<THREAD_N, READ_B>(fragment_b, row_b + i * PITCH_B);
+            read_fragment<THREAD_M, READ_A>(fragment_a, column_a + i * PITCH_A, InA{(int)first_a, i});
+            read_fragment<THREAD_N, READ_B>(fragment_b, row_b + i * PITCH_B, InB{(int)first_b});
             multiply(sum, fragment_a, fragment_b);
         }
         __syncthreads();

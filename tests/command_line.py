@@ -128,6 +128,7 @@ def machine(monkeypatch) -> type[Machine]:
         pass
 
     monkeypatch.setattr("gemmsim.gpu.machine.GpuMachine", Mine)
+    monkeypatch.setattr("gemmsim.gpu.register_campaign.measure_bodies", lambda *_: [])
     return Mine
 
 

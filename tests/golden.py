@@ -28,6 +28,8 @@ def lines() -> Iterator[str]:
             start = {"problem": str(problem), "kernel": kernel.name, "tiling": kernel.describe(tiling)}
             yield json.dumps(start | counted.counters | counted.bytes)
             for name in DEVICES:
+                if not kernel.runs_on(device(name).capability.name):
+                    continue
                 found = predict(problem, kernel, tiling, device(name))
                 terms = {term: float(time_s) for term, time_s in found.terms.items()}
                 yield json.dumps(start | {"device": name, "waves": float(found.waves), **terms})

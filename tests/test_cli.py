@@ -28,7 +28,7 @@ def test_explain_the_textbook_example(answer):
         "ffma_per_inner_iteration": 64, "tile_elements": {"a": [128, 8], "b": [8, 128]}, "shared_bytes": 16384,
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
-    assert found["registers_per_thread"]["source"] == "estimate"
+    assert found["registers_per_thread"]["source"] == "table"
     assert found["problem"] == {"m": 2048, "n": 2048, "k": 2048, "dtype": "fp32"}
     assert found["tiling"]["thread_m"] == 8
     assert (found["device"], found["defaults"], found["warnings"]) == ("h200", [], [])
@@ -152,14 +152,16 @@ def test_what_asks_for_nothing_is_no_demand(answer):
 
 @pytest.mark.parametrize("command", ["explain", "predict"])
 def test_what_rests_on_an_estimate_says_so(gemmsim, command):
-    text = " ".join(gemmsim(f"{command} {TEXTBOOK}").out.split())
+    unusual = "2048 --kernel double_buffer --tile 128x64x16 --thread 8x8"  # no tiling of the table
+    text = " ".join(gemmsim(f"{command} {unusual}").out.split())
     registers = re.search(r"from an estimate of (\d+) registers, --compile or --registers makes it exact", text)
     assert f"{registers[1]} a thread (estimate)" in text or f"{registers[1]} registers each (estimate)" in text
-    assert "about 2 blocks an SM" in text
-    given = " ".join(gemmsim(f"{command} {TEXTBOOK} --registers 120").out.split())
-    assert " 2 blocks an SM" in given
-    assert "about" not in given
-    assert "from an estimate" not in given
+    assert "about 3 blocks an SM" in text
+    for known, blocks in ((f"{unusual} --registers 160", 3), (TEXTBOOK, 2)):
+        given = " ".join(gemmsim(f"{command} {known}").out.split())
+        assert f" {blocks} blocks an SM" in given
+        assert "about" not in given
+        assert "from an estimate" not in given
 
 
 def test_matrices_beyond_the_memory_are_warned_of(gemmsim, answer):
@@ -188,7 +190,11 @@ def test_the_ladder_is_what_predict_and_the_records_say(answer, gemmsim):
     assert [rung["kernel"] for rung in found["rungs"]] == list(KERNELS)
     for rung in found["rungs"]:
         point = {"m": 4096, "n": 4096, "k": 4096, "kernel": rung["kernel"], "tiling": rung["tiling"]}
-        (record,) = (record for record in records if record.point == Point.from_dict(point))
+        measured = [record for record in records if record.point == Point.from_dict(point)]
+        if not measured:
+            assert rung["measured_s"] is None
+            continue
+        (record,) = measured
         assert rung["measured_s"] == record.median_s
         registers = rung["registers_per_thread"]
         assert registers == {"value": record.resources["registers_per_thread"], "source": "compiler"}
@@ -200,18 +206,21 @@ def test_the_ladder_is_what_predict_and_the_records_say(answer, gemmsim):
     for rung in found["rungs"]:
         row = next(line for line in shown.split("\n") if line.startswith(f"{rung['kernel']} "))
         assert f"{rung['time_s'] * 1e3:.3g} ms" in row
-        assert f"{rung['measured_s'] * 1e3:.3g} ms" in row
+        assert rung["measured_s"] is None or f"{rung['measured_s'] * 1e3:.3g} ms" in row
         assert f"{100 * rung['peak_fraction']:.1f} %" in row
         assert f"{rung['flop_per_s'] / 1e12:.3g} " in row
-    assert "~" not in shown
+        assert "~" not in row
 
 
 def test_the_ladder_without_records_of_the_device(answer, gemmsim, campaign):
-    found = answer("ladder 1000 700 77 --device a10")
+    found = answer("ladder 1000 700 77 --device v100-sxm2")  # for which no table of registers is there
     assert found["problem"] == {"m": 1000, "n": 700, "k": 77, "dtype": "fp32"}
     assert {rung["measured_s"] for rung in found["rungs"]} == {None}
     assert {rung["registers_per_thread"]["source"] for rung in found["rungs"]} == {"estimate"}
-    assert "~100 %" in gemmsim("ladder 1000 700 77 --device a10").out
+    assert "~100 %" in gemmsim("ladder 1000 700 77 --device v100-sxm2").out
+    counted = answer("ladder 1000 700 77 --device a10")
+    assert {rung["registers_per_thread"]["source"] for rung in counted["rungs"]} == {"table"}
+    assert "~" not in gemmsim("ladder 1000 700 77 --device a10").out
     own = answer("ladder 1000 777 333 --records", str(campaign))
     assert all(rung["measured_s"] > rung["time_s"] for rung in own["rungs"])
 
@@ -345,4 +354,4 @@ def test_no_width_breaks_an_address_or_a_number(gemmsim, monkeypatch, columns):
             assert address in shown
     assert re.search(r"^l2_bytes_per_s +9.7 TB/s +\[\d+\]$", shown, re.MULTILINE)
     shown = gemmsim("ladder 4096").out
-    assert re.search(r"^vectorized +128x128x8/8x8.* 2.78 ms ", shown, re.MULTILINE)
+    assert re.search(r"^vectorized +128x128x8/8x8.* 3.02 ms ", shown, re.MULTILINE)

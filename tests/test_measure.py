@@ -17,7 +17,7 @@ from gemmsim.record_files import read_records
 from gemmsim.records import Failure, Point, Record
 
 H200 = device("h200")
-POINTS = [Point(Problem(16 * (i + 1), 64, 32), name, example(name)) for i, name in enumerate([*KERNELS] * 2)]
+POINTS = [Point(Problem(16 * (i + 1), 64, 32), name, example(name)) for i, name in enumerate([*KERNELS][:5] * 2)]
 
 
 def ok(point: Point, **environment: object) -> Record:

@@ -108,10 +108,13 @@ def test_reads_are_labelled_with_their_values_and_zero_is_said():
     ax = plots.reads_per_level(axes(), READS, PROBLEM)
     texts = [text.get_text() for text in ax.texts]
     # the textbook's formulas at 4096^3: 2mnk, mnk(1/32 + 1/32), mnk(1/128 + 1/128), mnk(1/8 + 1/8)
-    assert texts.count("137 G") == 7
+    assert texts.count("137 G") == 9
     assert texts.count("4.29 G") == 1
-    assert texts.count("1.07 G") == 3
+    assert texts.count("1.07 G") == 4  # and warp_tiled
     assert texts.count("17.2 G") == 3
+    # async: its tile is 128 x 256, and a thread's 16 x 8
+    assert texts.count("805 M") == 1
+    assert texts.count("12.9 G") == 2
     assert texts.count("0") == 1
     heights = sorted(bar.get_height() for bar in ax.patches if isinstance(bar, Rectangle))
     assert heights[0] == 0

@@ -13,6 +13,9 @@ from gemmsim.record_files import latest, read_records, shipped_records
 from gemmsim.records import Record
 from gemmsim.traffic import block_reads, traffic
 
+UNSETTLED = {"global_load_requests", "global_load_sectors", "copy_past_l1_sectors"}
+"""Counts that are not exact for all launches with asynchronous copies."""
+
 
 def read(campaign: str) -> list[Record]:
     found, warnings = read_records(shipped_records(campaign))
@@ -25,7 +28,7 @@ def records() -> list[Record]:
     return read("")
 
 
-@pytest.fixture(scope="module", params=["", "counts", "layouts"])
+@pytest.fixture(scope="module", params=["", "counts", "layouts", "copies"])
 def any_records(request) -> list[Record]:
     return read(request.param)
 
@@ -68,7 +71,10 @@ def test_every_counter_of_loads_and_stores_is_there(any_records):
 def test_the_hardware_settles_no_load_that_the_instructions_do_not_count(any_records):
     for record in any_records:
         assert record.counters is not None
-        assert record.counters["global_load_instructions"] == record.counters["global_load_requests"], record.point
+        point = record.point
+        copies = traffic(point.problem, KERNELS[point.kernel], point.tiling).copies
+        reading = copies.reading if copies else 0  # the unit counts these as well
+        assert record.counters["global_load_instructions"] + reading == record.counters["global_load_requests"], point
 
 
 def test_blocks_share_fetches_through_l1_as_the_theory_says(records):
@@ -81,8 +87,34 @@ def test_the_model_counts_as_the_hardware_does(any_records):
         assert record.counters is not None
         point = record.point
         ours = traffic(point.problem, KERNELS[point.kernel], point.tiling).counters
-        assert len(ours) == 9
-        assert {name: record.counters[name] for name in ours} == ours, point
+        assert len(ours) == (12 if KERNELS[point.kernel].copies else 9)
+        exact = ours.keys() - (UNSETTLED if KERNELS[point.kernel].copies else set())
+        assert {name: record.counters[name] for name in exact} == {name: ours[name] for name in exact}, point
+
+
+def test_what_the_model_does_not_count_as_the_hardware_does():
+    """The exceptions of docs/theory.md, no more: the rest of these counts is exact too."""
+    off: dict[str, list[Record]] = {name: [] for name in UNSETTLED}
+    points = [record for record in read("copies") if KERNELS[record.point.kernel].copies]
+    for record in points:
+        assert record.counters is not None
+        point = record.point
+        ours = traffic(point.problem, KERNELS[point.kernel], point.tiling).counters
+        assert "copy_wavefronts" not in ours  # no rule is known
+        for name in UNSETTLED:
+            if record.counters[name] != ours[name]:
+                off[name].append(record)
+            if name.startswith("global_load"):
+                assert record.counters[name] <= ours[name], point
+            else:
+                assert ours[name] <= record.counters[name] <= 1.02 * ours[name], point
+    assert len(points) == 84
+    assert {name: len(records) for name, records in off.items()} == {
+        "global_load_requests": 18, "global_load_sectors": 19, "copy_past_l1_sectors": 4,
+    }  # fmt: skip
+    for record in off["global_load_requests"] + off["global_load_sectors"]:
+        assert record.point.tiling.split_k in (2, 3, 4)
+        assert record.point.problem.n % 4 == 0  # a piece of the results is one store
 
 
 def test_the_counted_launches_are_of_every_kind():

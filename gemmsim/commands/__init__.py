@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from gemmsim import answers
+from gemmsim import answers, register_table
+from gemmsim.commands.banks import add_banks, run_banks
+from gemmsim.commands.calibrate import add_calibrate, run_calibrate
+from gemmsim.commands.coalescing import add_coalescing, run_coalescing
 from gemmsim.commands.command import Answer, Command
+from gemmsim.commands.occupancy import add_occupancy, run_occupancy
+from gemmsim.commands.registers import add_registers as add_register_forms
+from gemmsim.commands.registers import run_registers
 from gemmsim.compare import Comparison, compare
 from gemmsim.device import Device, device, devices
-from gemmsim.errors import InputError, Warn
+from gemmsim.errors import InputError, MachineError, Warn
 from gemmsim.explain import Decomposition, explain
 from gemmsim.kernels import MOST_REGISTERS
 from gemmsim.ladder import climb
+from gemmsim.main_loop import main_loop
 from gemmsim.measure import measure
 from gemmsim.options import (
     Configuration,
@@ -36,10 +43,13 @@ from gemmsim.options import (
     problem_of,
     registers_of,
 )
+from gemmsim.port_shares import PortShare, port_share
+from gemmsim.port_streams import simulate_loops
 from gemmsim.predict import Prediction, predict, resident_blocks
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_points, read_records, shipped_records
 from gemmsim.records import Point, Record
+from gemmsim.register_files import register_file
 from gemmsim.traffic import traffic
 from gemmsim.units import plural, si
 
@@ -52,14 +62,15 @@ Found = TypeVar("Found", Decomposition, Prediction)
 def run_explain(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim explain"""
     asked = configuration(args)
-    registers, spills = _registers(args, asked)
+    registers, spills, compiled = _registers(args, asked)
     found = _marked(explain(asked.problem, asked.kernel, asked.tiling, registers), args)
     resident = resident_blocks(found.resources, asked.device)
+    ports = compiled or port_share(asked.kernel, asked.problem, asked.tiling, asked.device.capability)
     warnings = spills or _at_the_limit(found.resources.registers_per_thread)
     _each(warnings, warn)
     return Answer(
-        lambda: answers.explanation(asked, found, resident, warnings),
-        lambda show: show.explanation(asked, found, resident, args.edges),
+        lambda: answers.explanation(asked, found, resident, ports, warnings),
+        lambda show: show.explanation(asked, found, resident, ports, args.edges),
     )
 
 
@@ -73,8 +84,8 @@ def run_traffic(args: argparse.Namespace, warn: Warn) -> Answer:
 def run_predict(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim predict"""
     asked = configuration(args)
-    registers, spills = _registers(args, asked)
-    found = _marked(predict(asked.problem, asked.kernel, asked.tiling, asked.device, registers), args)
+    registers, spills, ports = _registers(args, asked)
+    found = _marked(predict(asked.problem, asked.kernel, asked.tiling, asked.device, registers, ports), args)
     warnings = spills or _at_the_limit(found.resources.registers_per_thread)
     warnings += _too_large(asked.problem, asked.device)
     _each(warnings, warn)
@@ -145,16 +156,34 @@ def run_devices(args: argparse.Namespace, warn: Warn) -> Answer:
     return Answer(lambda: answers.devices(found), lambda show: show.devices(found))
 
 
-def _registers(args: argparse.Namespace, asked: Configuration) -> tuple[int | None, list[str]]:
-    """(registers a thread where --registers or --compile tell them, warnings of spills)."""
+def _registers(args: argparse.Namespace, asked: Configuration) -> tuple[int | None, list[str], PortShare | None]:
+    """(registers a thread where --registers, --compile or the table tell them, warnings of spills, what register ports
+    leave in the main loop where it is compiled)."""
     given = registers_of(args)
+    if given is not None:
+        return given, [], None
     if not args.compile:
-        return given, []
+        known = register_table.compiled(asked.kernel, asked.problem, asked.tiling, asked.device.capability)
+        return known.registers_per_thread if known else None, [], None
     from gemmsim.gpu.compile import compile_kernel
 
     cubin = compile_kernel(asked.kernel, asked.kernel.launch(asked.problem, asked.tiling), asked.device.capability)
     spilled = f"the compiler spills {cubin.spill_bytes} bytes a thread to local memory; the time of that is not counted"
-    return cubin.registers_per_thread, [spilled] if cubin.spill_bytes else []
+    ports = _ports(cubin.path, asked.device)
+    return cubin.registers_per_thread, [spilled] if cubin.spill_bytes else [], ports
+
+
+def _ports(cubin: Path, on: Device) -> PortShare | None:
+    """What register ports leave in the main loop of a cubin; None where that cannot be read."""
+    from gemmsim.gpu.disassemble import disassembled_file
+
+    try:
+        (function,) = disassembled_file(cubin)
+        file = register_file(on.capability)
+        (report,) = simulate_loops([main_loop(function)], file)
+    except (InputError, MachineError):  # no disassembler, no loop, an unknown register file
+        return None
+    return report.share(file)
 
 
 def _at_the_limit(registers_per_thread: int) -> list[str]:
@@ -178,8 +207,11 @@ def _too_large(problem: Problem, on: Device) -> list[str]:
 
 
 def _marked(found: Found, args: argparse.Namespace) -> Found:
-    """The same, saying that its registers are those of --registers if they are."""
-    return replace(found, resources=replace(found.resources, source="given")) if args.registers is not None else found
+    """The same, saying where its registers are from: the model takes all that it is told for the compiler's."""
+    if args.compile or found.resources.source == "estimate":
+        return found
+    source = register_table.TABLE if args.registers is None else "given"
+    return replace(found, resources=replace(found.resources, source=source))
 
 
 def _measured(args: argparse.Namespace, warn: Warn) -> list[Record]:
@@ -317,6 +349,41 @@ COMMANDS = {
         "--out reports",
         (add_records, add_folder),
         run_report,
+    ),
+    "occupancy": Command(
+        "what fits on a multiprocessor, what limits it, and the nearest cliffs",
+        "(--threads T --registers R | M [N K] --kernel K | --batch FILE.csv) [options]",
+        "--cc 9.0 --threads 256 --registers 122 --dynamic-shared 16384",
+        (add_occupancy,),
+        run_occupancy,
+    ),
+    "banks": Command(
+        "passes of a warp through the banks of shared memory, and why",
+        "(EXPR [options] | --batch FILE.jsonl | --kernel K [options])",
+        "lane//2%4 --width 128",
+        (add_banks,),
+        run_banks,
+    ),
+    "coalescing": Command(
+        "sectors and lines of global memory that a warp touches",
+        "(EXPR [options] | --batch FILE.jsonl)",
+        "tx+ty*100 --block 16x16",
+        (add_coalescing,),
+        run_coalescing,
+    ),
+    "registers": Command(
+        "register ports of an FFMA stream: a thread tile, compiled code, a file of streams",
+        "(--thread RMxRN | --sass FILE | --cubin FILE | --batch FILE.jsonl) [options]",
+        "--thread 8x8 --order serpentine",
+        (add_register_forms,),
+        run_registers,
+    ),
+    "calibrate": Command(
+        "microbenchmarks on the GPU here: what it does, where nobody says",
+        "registers --out FILE.jsonl [options]",
+        "registers --out streams.jsonl --resume",
+        (add_calibrate,),
+        run_calibrate,
     ),
     "devices": Command(
         "the GPUs known, each number with its source", "[NAME|FILE.toml] [options]", "h200", (add_name,), run_devices

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,15 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command has found. `show` gets the module `gemmsim.show`, which only tables need."""
+    """What a command has found. `show` gets the module `gemmsim.show`, which only tables need.
+
+    `pieces` is the text of the document piece by piece, where the whole would be too long to hold.
+    """
 
     document: Callable[[], Document]
     show: Callable[[Any], None]
     ok: bool = True
+    pieces: Callable[[], Iterable[str]] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from gemmsim.device import Capability, Device, capability
 from gemmsim.errors import InputError, short
 from gemmsim.launch_waves import LARGEST_LAUNCH
 from gemmsim.occupancy_batch import amount, carveout_percent
-from gemmsim.options import path_text, add_launch, configuration, device_of, problem_of, whole
+from gemmsim.options import add_launch, configuration, device_of, path_text, problem_of, whole
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling, grid, parse_extents
 
@@ -62,7 +62,12 @@ def add_occupancy(parser: argparse.ArgumentParser) -> None:
         " dynamic_smem, carveout (default, or 0 to 100) and if need be barriers, others being kept; printed is the"
         f" same file with the columns {', '.join(ADDED)}, or with --json one document of results in order",
     )
-    add("--picture", type=path_text, metavar="FILE", help="draw it against registers, shared memory, block; .png or .svg")
+    add(
+        "--picture",
+        type=path_text,
+        metavar="FILE",
+        help="draw it against registers, shared memory, block; .png or .svg",
+    )
 
 
 @dataclass(frozen=True)

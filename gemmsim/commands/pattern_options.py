@@ -37,7 +37,10 @@ def add_pattern(parser: argparse.ArgumentParser, whose: str) -> None:
     add("--unit", metavar="U", help="what EXPR counts: element (the default) or byte")
     add("--base", metavar="BYTES", help="byte address at which the array starts (default: 0)")
     parser.add_argument(
-        "--batch", type=path_text, metavar="FILE.jsonl", help="count every access of a file instead, one a line; may be .gz"
+        "--batch",
+        type=path_text,
+        metavar="FILE.jsonl",
+        help="count every access of a file instead, one a line; may be .gz",
     )
 
 

@@ -60,7 +60,7 @@ class Job:
     def key(self, compiler: Tool) -> str:
         """Hash of all that decides the cubin: sources, macros, flags, capability and compiler."""
         digest = hashlib.sha256()
-        for path in (self.kernel.source, *sorted(self.kernel.source.parent.glob("*.cuh"))):
+        for path in self.kernel.files:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         rest = (sorted(self.launch.macros.items()), FLAGS, self.capability.sm, str(compiler))
         digest.update(json.dumps(rest).encode())

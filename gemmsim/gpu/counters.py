@@ -28,6 +28,11 @@ METRICS = {
     "shared_store_wavefronts": "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
     "global_load_instructions": "smsp__sass_inst_executed_op_global_ld.sum",
     "global_load_sectors": "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    # Copies from global to shared memory (LDGSTS): in no other count but the requests that the unit counts.
+    "copy_requests": "smsp__sass_inst_executed_op_ldgsts.sum",
+    "copy_wavefronts": "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum",
+    "copy_sectors": "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_access.sum",
+    "copy_past_l1_sectors": "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum",
     # The rest: counters of the hardware units, multiprocessors' L1, L2 and memory.
     "global_load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "global_store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",

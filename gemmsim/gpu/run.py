@@ -103,6 +103,7 @@ def _demand(point: Point) -> str:
 
 def _compiled(gpu: Gpu, point: Point) -> tuple[Cubin, Launch]:
     kernel = kernel_named(point.kernel)
+    kernel.check_gpu(point.tiling, gpu.facts.title, gpu.facts.capability, gpu.facts.sms)
     launch = kernel.launch(point.problem, point.tiling)
     return compile_kernel(kernel, launch, capability(gpu.facts.capability)), launch
 

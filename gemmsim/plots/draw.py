@@ -143,7 +143,7 @@ def rooflines(
     order = sorted(handles, key=lambda label: label.endswith(("measured", "predicted")))
     legend = drawn.legend(
         [handles[label] for label in order], order, loc="outside lower center", ncols=2 if stacked else 4,
-        fontsize=8, frameon=False, labelcolor=theme.ink,
+        fontsize=8, frameon=False, labelcolor=theme.ink, columnspacing=1.2,
     )  # fmt: skip
     for handle in legend.legend_handles:
         if handle is not None:

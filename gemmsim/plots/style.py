@@ -14,14 +14,25 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from gemmsim.kernels import KERNELS
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-MARKER_POINTS = (11.5, 7.5, 10.5, 5.5, 6.0, 5.0, 4.0)
-"""Their sizes: of two at one place the one drawn first shows around the later one."""
+
+def _four_triangles(first_degrees: float) -> Path:
+    """Four triangles around a free middle, their tips towards it; the first is in that direction."""
+    angles = np.radians(first_degrees + 90 * np.arange(4))
+    outward = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    aside = 0.35 * outward[:, ::-1] * (-1, 1)
+    corners = np.stack([0.5 * outward, outward + aside, outward - aside, 0.5 * outward], axis=1)
+    return Path.make_compound_path(*(Path(each, closed=True) for each in corners))
+
+
+MARKERS: tuple[str | Path, ...] = ("o", "s", "^", "D", "v", _four_triangles(45), _four_triangles(0), "P")
+MARKER_POINTS = (11.5, 7.5, 10.5, 5.5, 6.0, 17.0, 17.0, 5.0)
+"""Their sizes: of two at one place the one drawn first shows around the later one, or in its middle."""
 PNG_DOTS_PER_INCH = 160
 
 
@@ -39,8 +50,12 @@ class Theme:
     series: tuple[str, ...]
 
 
-LIGHT = Theme("#ffffff", "#1a1d21", "#d5d8dc", ("#909090", "#c07e04", "#0380f5", "#036538", "#8c236f", "#3f03b4"))
-DARK = Theme("#14171c", "#e8eaed", "#3a4048", ("#9f9ba3", "#faae30", "#54affd", "#0efb97", "#d0205a", "#7f4df0"))
+LIGHT = Theme(
+    "#ffffff", "#1a1d21", "#d5d8dc", ("#909090", "#c07e04", "#0380f5", "#036538", "#8c236f", "#3f03b4", "#3797cd")
+)
+DARK = Theme(
+    "#14171c", "#e8eaed", "#3a4048", ("#9f9ba3", "#faae30", "#54affd", "#0efb97", "#d0205a", "#7f4df0", "#ce0708")
+)
 
 
 def figure(width_in: float = 7.2, height_in: float = 4.8, theme: Theme = LIGHT) -> Figure:
@@ -72,7 +87,7 @@ class Style:
     """How the points of one kernel look."""
 
     color: str
-    marker: str
+    marker: str | Path
     points: float
 
 

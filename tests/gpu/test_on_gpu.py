@@ -51,6 +51,16 @@ TILINGS = {
         tile((128, 128, 32), (8, 8)),  # more than 48 KB of shared memory, which a launch has to ask for
         tile((32, 48, 2), (2, 3), vector=1),
     ],
+    "warp_tiled": [
+        tile((128, 128, 8), (16, 8), warp_m=64, warp_n=64, pad_a=4),
+        tile((32, 32, 12), (4, 2), warp_m=16, warp_n=16),
+    ],
+    "async": [
+        tile((128, 256, 8), (16, 8), warp_m=64, warp_n=64, pad_a=4, group=2),
+        tile((96, 128, 8), (12, 8), warp_m=48, warp_n=64, pad_a=8, stages=4, split_k=3),
+        tile((32, 32, 12), (4, 2), warp_m=16, warp_n=16, stages=2, split_k=7, group=3),
+        tile((64, 64, 16), (8, 4), warp_m=32, warp_n=32, pad_b=4),
+    ],
 }
 SIZES = [(1, 1, 1), (130, 67, 3), (257, 132, 68), (515, 1001, 333), (512, 512, 512)]
 POINTS = [

@@ -20,12 +20,15 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 FOUND = 86
 """Exit status by which the checker says that it found something."""
 SMALL = {"block_m": 32, "block_n": 32, "block_k": 8, "thread_m": 4, "thread_n": 4}
+WARPS = {"block_m": 32, "block_n": 64, "block_k": 8, "warp_m": 32, "warp_n": 16, "thread_m": 4, "thread_n": 4}
 TILINGS = {
     "naive": {},
     "shared": {"block_m": 16, "block_n": 16, "block_k": 8},
     "register": SMALL,
     "vectorized": SMALL,
     "double_buffer": SMALL,
+    "warp_tiled": WARPS,
+    "async": WARPS | {"stages": 3, "split_k": 2, "group": 2},
 }
 SIZES = [(67, 45, 29), (34, 68, 20)]
 """Nothing is a multiple of a tile; in the second, rows are multiples of four, so that vectors are used."""

@@ -1,0 +1,163 @@
+"""Registers as a compiler counted them, shipped as a table for common tilings, so that no compiler is needed.
+
+`campaigns/registers.py` makes the table. A row holds for the sources that it was made from, and for no others: it
+carries their hash, and is not used once they have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemmsim.device import Capability
+from gemmsim.kernels import KERNELS, Kernel, Resources
+from gemmsim.problem import Count, Problem
+from gemmsim.tiling import Tiling
+
+SHIPPED = Path(__file__).parent / "data" / "registers" / "table.jsonl"
+TABLE = "table"
+"""The source of a register count that is from here, as `Resources` names it."""
+HASH_DIGITS = 16
+REPEATS = 64
+"""Of n and k only that matters to the code which widths divide them, and none is wider than this; m does not."""
+
+Key = tuple[str, tuple[tuple[str, int], ...]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel with the macros of its launch: registers of a thread by capability, such as {"9.0": 122}.
+
+    `spill_bytes` are a thread's, of those capabilities alone where registers ran out; `sources` is the hash of the
+    sources, `compiler` what compiled them. `loops` has of the main loop, by capability too, its FFMA, its
+    instructions, and the cycles that a sub-core needs for these with its register ports; `running` the cycles per
+    FFMA as the warps that fit there run it, waiting for what they load.
+    """
+
+    kernel: str
+    macros: Mapping[str, int]
+    registers: Mapping[str, int]
+    spill_bytes: Mapping[str, int]
+    sources: str
+    compiler: str
+    loops: Mapping[str, tuple[int, int, float]] = field(default_factory=dict)
+    running: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compiler said of one kernel for one capability."""
+
+    registers_per_thread: int
+    spill_bytes: int
+    compiler: str
+
+
+def compiled(kernel: Kernel, problem: Problem, tiling: Tiling, capability: Capability) -> Compiled | None:
+    """What the shipped table says of one launch (whole numbers, no arrays); None where it has no row for these
+    sources, this capability."""
+    row, name = row_of(kernel, problem, tiling), capability.name
+    if row is None or name not in row.registers:
+        return None
+    return Compiled(row.registers[name], row.spill_bytes.get(name, 0), row.compiler)
+
+
+def resources(
+    kernel: Kernel,
+    problem: Problem,
+    tiling: Tiling,
+    capability: Capability,
+    registers_per_thread: Count | None = None,
+) -> Resources:
+    """What one block takes, as `Kernel.resources`, but by the table where registers are not given and it knows.
+
+    Of arrays the source is the table if it knows all of them, else an estimate, though some are counted.
+    """
+    if registers_per_thread is not None:
+        return kernel.resources(problem, tiling, registers_per_thread)
+    estimate = kernel.resources(problem, tiling)
+    if many(problem, tiling):
+        rows, which = rows_of(kernel, problem, tiling)
+        counted = np.array([*(row.registers.get(capability.name, 0) for row in rows), 0])[which]
+        registers = np.where(counted > 0, counted, estimate.registers_per_thread)
+        return replace(estimate, registers_per_thread=registers, source=TABLE if counted.all() else estimate.source)
+    known = compiled(kernel, problem, tiling, capability)
+    return replace(estimate, registers_per_thread=known.registers_per_thread, source=TABLE) if known else estimate
+
+
+def key_of(kernel: str, macros: Mapping[str, int]) -> Key:
+    """What a row is looked up by."""
+    return kernel, tuple(sorted(macros.items()))
+
+
+def sources_hash(kernel: Kernel) -> str:
+    """Hash of the source of a kernel and of its headers."""
+    digest = hashlib.sha256()
+    for path in kernel.files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:HASH_DIGITS]
+
+
+def read_table(path: Path) -> list[Row]:
+    """The rows of a file, fresh or not; none where there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [Row(**json.loads(line)) for line in lines]
+
+
+def write_table(path: Path, rows: Iterable[Row]) -> None:
+    """Write one JSON object a row, ordered by kernel and macros, so that changes show in a diff."""
+    lines = [
+        json.dumps(vars(row), sort_keys=True) for row in sorted(rows, key=lambda row: key_of(row.kernel, row.macros))
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _repeated(problem: Problem) -> tuple[Count, Count]:
+    """The smallest n and k for which the compiler makes the same code."""
+    return problem.n % REPEATS + REPEATS, problem.k % REPEATS + REPEATS
+
+
+def many(problem: Problem, tiling: Tiling) -> bool:
+    """Whether these are many launches, which arrays tell apart for the compiler."""
+    return any(isinstance(size, np.ndarray) for size in (problem.n, problem.k, *vars(tiling).values()))
+
+
+def row_of(kernel: Kernel, problem: Problem, tiling: Tiling) -> Row | None:
+    """The row of one launch (whole numbers, no arrays), None where there is none for these sources."""
+    return _row(kernel, *_repeated(problem), problem.dtype, tiling)
+
+
+@lru_cache(maxsize=2**12)
+def _row(kernel: Kernel, n: int, k: int, dtype: str, tiling: Tiling) -> Row | None:
+    return _fresh(SHIPPED).get(key_of(kernel.name, kernel.launch(Problem(1, n, k, dtype), tiling).macros))
+
+
+def rows_of(kernel: Kernel, problem: Problem, tiling: Tiling) -> tuple[list[Row], NDArray[np.int64]]:
+    """(rows, which of them each of many launches has, -1 where it has none)."""
+    macros = kernel.launch(Problem(1, *_repeated(problem), problem.dtype), tiling).macros
+    names, columns = list(macros), np.broadcast_arrays(*macros.values())
+    rows = [row for row in _fresh(SHIPPED).values() if row.kernel == kernel.name and row.macros.keys() == macros.keys()]
+    which = np.full(columns[0].shape, -1, np.int64)
+    for number, row in enumerate(rows):
+        at = np.arange(which.size)  # narrowed macro by macro, so that most rows cost one comparison
+        for name, column in zip(names, columns, strict=True):
+            at = at[column.flat[at] == row.macros[name]]
+        which.flat[at] = number
+    return rows, which
+
+
+@cache
+def _fresh(path: Path) -> dict[Key, Row]:
+    """The rows of a file that are of the present sources."""
+    present: dict[str, Any] = {name: sources_hash(kernel) for name, kernel in KERNELS.items()}
+    rows = read_table(path)
+    return {key_of(row.kernel, row.macros): row for row in rows if present.get(row.kernel) == row.sources}
