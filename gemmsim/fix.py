@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmsim import register_table
+from gemmsim.banks import BANK_BYTES, BANKS
 from gemmsim.device import Device
 from gemmsim.explain import MOST_PADDING
 from gemmsim.kernels import Kernel, Resources, swizzles
@@ -127,9 +128,12 @@ def layouts(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device) ->
 def costs(problem: Problem, kernel: Kernel, tried: Tiling) -> tuple[Counts, Counts]:
     """(wavefronts, excess) of a block for one tile of k, loads and stores together, in each of many layouts."""
     widths = kernel.widths(problem, tried)
+    # copies past L1 also tell where in a row of banks the tile of B and the next stage start
+    starts = kernel.start_b(tried), kernel.shared_bytes(tried) // (BANK_BYTES * tried.stages)
+    places = [start % BANKS for start in starts] if kernel.copies else []
     total = np.zeros((2, len(tried.swizzle)), np.int64)
     for tile, width in (("a", widths.shared_a), ("b", widths.shared_b)):
-        case = np.stack(np.broadcast_arrays(getattr(tried, f"pad_{tile}"), tried.swizzle, width))
+        case = np.stack(np.broadcast_arrays(getattr(tried, f"pad_{tile}"), tried.swizzle, width, *places))
         _, first, which = np.unique(case, axis=1, return_index=True, return_inverse=True)
         total += np.array([_of_tile(problem, kernel, _one(tried, at), tile) for at in first]).T[:, which.ravel()]
     return total[0], total[1]
