@@ -15,12 +15,14 @@ from gemmsim.errors import InputError
 from gemmsim.register_files import register_file
 from gemmsim.registers import Instruction, Stream, simulate
 
-MEASURED = [
-    json.loads(line)
-    for line in gzip.decompress(
-        (Path(__file__).parent / "data" / "ffma_streams_h200.jsonl.gz").read_bytes()
-    ).splitlines()
-]
+
+def streams_of(name):
+    packed = (Path(__file__).parent / "data" / name).read_bytes()
+    return [json.loads(line) for line in gzip.decompress(packed).splitlines()]
+
+
+MEASURED = streams_of("ffma_streams_h200.jsonl.gz")
+PROBING = streams_of("ffma_streams_probing_h200.jsonl.gz")
 RZ = 255
 
 
@@ -311,3 +313,15 @@ def test_refusals(make, message):
     with pytest.raises(InputError) as refused:
         make()
     assert message in str(refused.value)
+
+
+def test_streams_that_probe_what_is_open():
+    """Measured after the rule was found, to decide its open clauses: the table of docs/theory.md."""
+    within, of = {}, {}
+    for line, report in zip(PROBING, simulate([measured_stream(line) for line in PROBING]), strict=True):
+        family = line["name"].split("_")[0]
+        of[family] = of.get(family, 0) + 1
+        error = report.cycles_per_ffma / line["cycles_per_ffma"] - 1
+        within[family] = within.get(family, 0) + (abs(error) <= 0.03)
+    assert of == {"pair": 49, "triple": 27, "cross": 10, "kept": 25, "yield": 16, "long": 7}
+    assert within == {"pair": 49, "triple": 6, "cross": 6, "kept": 10, "yield": 6, "long": 7}
