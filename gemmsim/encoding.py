@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gemmsim.errors import InputError, short
+from gemmsim.instruction_streams import RZ
 
 WORD_BYTES = 16
-RZ = 255
-"""The register that reads as zero."""
 NO_BARRIER = 7
 ALL_BARRIERS = 0b111111
 

@@ -11,8 +11,8 @@ from gemmsim.errors import InputError, require, short
 SLOTS = "ABCDEFGHIJKL"
 KEPT_SLOTS = 4
 """Of these, the first that have a flag; further ones are the registers of wide operands."""
-NOTHING = 255
-"""RZ, the register that is always zero: naming it reads nothing."""
+RZ = 255
+"""The register that is always zero: naming it reads nothing."""
 LONGEST_STALL, LONGEST_LOOP = 15, 1 << 20
 
 
@@ -35,7 +35,7 @@ class Instruction:
         most = len(SLOTS)
         require(len(self.sources) <= most, "{n} sources; allowed: {most} at most", n=len(self.sources), most=most)
         for register in (self.destination, *self.sources):
-            if register is not None and not (type(register) is int and 0 <= register <= NOTHING):
+            if register is not None and not (type(register) is int and 0 <= register <= RZ):
                 raise InputError(f"register {short(register)}; allowed: 0 to 254, and 255 for none")
         flagged = SLOTS[: min(len(self.sources), KEPT_SLOTS)]
         if not isinstance(self.reuse, str) or not set(self.reuse) <= set(flagged):

@@ -18,8 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gemmsim.encoding import RZ, Control, encode
+from gemmsim.encoding import Control, encode
 from gemmsim.errors import InputError, short
+from gemmsim.instruction_streams import RZ
 from gemmsim.sass import Instruction
 
 SHARED_UNIFORM, GLOBAL = 2, 4
@@ -144,11 +145,12 @@ def ffma_text(row: Any, where: str) -> str:
     flags = row[4] if len(row) == 5 else ""
     if not isinstance(flags, str) or set(flags) - set("ABC"):
         raise InputError(f"{where}: reuse flags {short(flags)}; allowed: letters of ABC")
-    sources = [_name(number) + ".reuse" * (slot in flags) for number, slot in zip(row[1:4], "ABC", strict=True)]
-    return f"FFMA {', '.join([_name(row[0]), *sources])}"
+    sources = [register_name(number) + ".reuse" * (slot in flags) for number, slot in zip(row[1:4], "ABC", strict=True)]
+    return f"FFMA {', '.join([register_name(row[0]), *sources])}"
 
 
-def _name(register: int) -> str:
+def register_name(register: int) -> str:
+    """How the disassembler writes a register."""
     return "RZ" if register == RZ else f"R{register}"
 
 

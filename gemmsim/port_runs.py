@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.instruction_streams import KEPT_SLOTS, NOTHING, SLOTS, Instruction, Stream
+from gemmsim.instruction_streams import KEPT_SLOTS, RZ, SLOTS, Instruction, Stream
 from gemmsim.operand_cache import NO_READ, NOT_EMPTIED, Bools, found_kept
 from gemmsim.port_machine import Ints, PortMachine, Reads, port_machine
 from gemmsim.register_files import RegisterFile
@@ -126,7 +126,7 @@ class _Coder:
         return found
 
     def _code(self, each: Instruction) -> tuple[int, ...]:
-        registers = [NO_READ if register in (None, NOTHING) else int(register or 0) for register in each.sources]
+        registers = [NO_READ if register in (None, RZ) else int(register or 0) for register in each.sources]
         yields = each.yield_bit == 0 and self.file.cache_lasts == "read"
         least = self.file.ffma_interval_cycles if each.kind == "FFMA" else 1
         gap = max(each.stall, least) + (yields and each.stall <= 1)

@@ -23,9 +23,9 @@ from gemmsim.port_shares import PortShare, share_of_loop
 from gemmsim.register_files import RegisterFile, _rows, register_file
 from gemmsim.registers import Instruction, PortReport, Stream, simulate
 from gemmsim.sass import Instruction as Code
+from gemmsim.tiling import WARP_SIZE
 
 SLOTS = "ABC"
-LANES = 32
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ def wavefronts(each: Code) -> int:
         return 0
     base = next(read.first for read in each.reads if read.slot == "A")
     pitch_bytes = {register: bits // 8 for bits, register in SHARED_SPREAD.items()}.get(base, 0)
-    addresses = np.arange(LANES) * pitch_bytes
-    counted = passes(addresses, np.ones(LANES, bool), 4 * each.data_registers, each.kind == "shared_store")
+    addresses = np.arange(WARP_SIZE) * pitch_bytes
+    counted = passes(addresses, np.ones(WARP_SIZE, bool), 4 * each.data_registers, each.kind == "shared_store")
     return int(counted.wavefronts)
 
 

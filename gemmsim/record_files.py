@@ -83,7 +83,7 @@ def append_record(path: str | Path, record: Record) -> None:
         line = json.dumps(record.to_dict(), allow_nan=False, separators=(",", ":")).encode() + b"\n"
     except (TypeError, ValueError) as error:
         raise InputError(f"the record of {record.point} cannot be written as JSON: {error}") from None
-    with _writing(path), open(path, "ab+") as file:
+    with writing(path), open(path, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
@@ -98,7 +98,7 @@ def check_writable(path: str | Path) -> None:
 
     Leaves no file where there was none.
     """
-    with _writing(path):
+    with writing(path):
         try:
             open(path, "xb").close()
         except FileExistsError:
@@ -121,7 +121,7 @@ def shipped_records(campaign: str = "") -> Path:
 
 
 @contextmanager
-def _writing(path: str | Path) -> Iterator[None]:
+def writing(path: str | Path) -> Iterator[None]:
     """Turns the system's refusal to write into one line."""
     try:
         yield

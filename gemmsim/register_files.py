@@ -10,8 +10,8 @@ from typing import Any
 
 from gemmsim.device import DATA, Capability, capability
 from gemmsim.errors import InputError, require
+from gemmsim.tiling import WARP_SIZE
 
-WARP_LANES = 32
 CACHES = ("slot", "bank and slot")
 LASTING = ("instruction", "read")
 
@@ -54,7 +54,7 @@ class RegisterFile:
     @property
     def ffma_interval_cycles(self) -> int:
         """Cycles between two FFMA of a sub-core: the bound that registers cannot better."""
-        return WARP_LANES // self.lanes
+        return WARP_SIZE // self.lanes
 
 
 def register_file(of: str | Capability = "sm_90") -> RegisterFile:

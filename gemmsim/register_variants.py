@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, product
 
-from gemmsim.encoding import RZ
-from gemmsim.loop_bodies import GLOBAL, SHARED_SPREAD, SHARED_UNIFORM, LoopBody
+from gemmsim.instruction_streams import RZ
+from gemmsim.loop_bodies import GLOBAL, SHARED_SPREAD, SHARED_UNIFORM, LoopBody, register_name
 
 LOADED = 8
 """Loads write R8 to R15: no FFMA reads them, so nothing waits."""
@@ -138,8 +138,10 @@ def flagged(ffma: Sequence[Ffma]) -> list[str]:
     """The texts, with `.reuse` on each source that the next FFMA, or the first after the last, has in the same slot."""
     texts = []
     for now, after in zip(ffma, [*ffma[1:], ffma[0]], strict=True):
-        sources = [_name(this) + ".reuse" * (this == that != RZ) for this, that in zip(now[1:], after[1:], strict=True)]
-        texts.append(f"FFMA {', '.join([_name(now[0]), *sources])}")
+        sources = [
+            register_name(this) + ".reuse" * (this == that != RZ) for this, that in zip(now[1:], after[1:], strict=True)
+        ]
+        texts.append(f"FFMA {', '.join([register_name(now[0]), *sources])}")
     return texts
 
 
@@ -191,10 +193,6 @@ def _mixed(name: str, ffma: Sequence[str], other: Other, every: int) -> LoopBody
 
 def _body(name: str, code: Sequence[str], stall: int = 1, yield_bit: int = 1) -> LoopBody:
     return LoopBody(name, tuple(code), (stall,) * len(code), (yield_bit,) * len(code))
-
-
-def _name(register: int) -> str:
-    return "RZ" if register == RZ else f"R{register}"
 
 
 def _offset(n: int, width: int) -> str:

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gemmsim.errors import require
-from gemmsim.instruction_streams import NOTHING, SLOTS, Instruction, Stream
+from gemmsim.instruction_streams import RZ, SLOTS, Instruction, Stream
 from gemmsim.port_runs import Conflict, Cost, run
 from gemmsim.register_files import RegisterFile, register_file
 
-__all__ = ["NOTHING", "SLOTS", "Conflict", "Instruction", "PortReport", "Stream", "simulate"]
+__all__ = ["RZ", "SLOTS", "Conflict", "Instruction", "PortReport", "Stream", "simulate"]
 
 STEPS_AT_ONCE = 1 << 20
 """Instructions of a pass through all streams that run together; more would take more memory and no less time."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmsim.errors import InputError, MachineError, Warn, cannot_write, one_line
+from gemmsim.errors import InputError, MachineError, Warn, one_line
 from gemmsim.gpu.environment import software
 from gemmsim.gpu.register_bench import WARPS_PER_SUB_CORE, Bench, Samples, looped_cycles, self_check, steady_cycles
 from gemmsim.gpu.session import Gpu
 from gemmsim.loop_bodies import LoopBody
+from gemmsim.record_files import writing
 
 Tell = Callable[[str, int, int], None]
 """What to tell of the work: (phase, done, of how many)."""
@@ -121,16 +121,8 @@ def read_done(path: str | Path) -> list[dict[str, Any]]:
 
 def append(path: str | Path, found: Mapping[str, Any]) -> None:
     """Add one record; InputError or MachineError when the path cannot be written."""
-    with _writing(path), open(path, "a", encoding="utf-8") as file:
+    with writing(path), open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(found, separators=(",", ":")) + "\n")
-
-
-@contextmanager
-def _writing(path: str | Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise cannot_write(path, error) from None
 
 
 def _key(data: Mapping[str, Any]) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from gemmsim.cubin import CubinFile
-from gemmsim.encoding import ALL_BARRIERS, GUARD, OPCODE, RZ, WORD_BYTES, Control, encode, field
+from gemmsim.encoding import ALL_BARRIERS, GUARD, OPCODE, WORD_BYTES, Control, encode, field
 from gemmsim.errors import InputError, MachineError
+from gemmsim.instruction_streams import RZ
 from gemmsim.loop_bodies import ADDRESS_REGISTERS, GLOBAL, SHARED_SPREAD, SHARED_UNIFORM, LoopBody
 from gemmsim.sass import Instruction
 
