@@ -14,11 +14,12 @@ GPU := $(VENV)/.gpu
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format golden registers bench measure lock wheel clean FORCE
+.PHONY: help demo test fuzz check format golden registers bench measure lock wheel clean FORCE
 
 help:
 	@echo "make demo      predict the ladder for an H200, compare with the shipped records, write reports/"
 	@echo "make test      run all tests (no GPU needed; ARGS='-k banks' for some of them)"
+	@echo "make fuzz      run the property tests on new random examples (EXAMPLES=1000 each)"
 	@echo "make check     lint, formatting, types"
 	@echo "make format    bring the code into the form that check wants"
 	@echo "make golden    write the golden predictions anew, to review in the diff"
@@ -39,6 +40,9 @@ demo: $(CORE)
 
 test: $(DEV)
 	$(RUN) pytest --numprocesses auto --dist worksteal $(ARGS)
+
+fuzz: $(DEV)
+	EXAMPLES=$(or $(EXAMPLES),1000) $(RUN) pytest --numprocesses auto --dist worksteal -m 'property and not gpu' $(ARGS)
 
 check: $(DEV)
 	$(RUN) ruff check .

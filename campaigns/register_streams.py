@@ -30,7 +30,7 @@ Written by `python -m campaigns.register_streams`; the numbers are not edited by
 Loops of FFMA, alone and with other instructions between them, were run on an H200 by `gemmsim calibrate registers
 --out FILE.jsonl`, with 1, 2, 4 and 8 warps on each of the four sub-cores of a multiprocessor, all of which run the
 same loop. Measured are the cycles of a pass of the stream, the loop's own instructions taken off, for each FFMA and
-warp. Predicted is the simulation of [registers.py](../gemmsim/registers.py) with one warp, the other instructions
+warp. Predicted is the simulation of [registers/](../gemmsim/registers/) with one warp, the other instructions
 put in as [port_streams.py](../gemmsim/port_streams.py) says and by the numbers of
 [register_files.toml](../gemmsim/data/register_files.toml):
 

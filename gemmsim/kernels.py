@@ -10,15 +10,26 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gemmsim.device import Device
-from gemmsim.errors import InputError, require, unknown
+from gemmsim.errors import InputError, unknown
+from gemmsim.kernel_rules import (
+    NEUTRAL,
+    alternating_rules,
+    neutral_rules,
+    stage_rules,
+    swizzle_rules,
+    vector_rules,
+    warp_rules,
+)
 from gemmsim.problem import Count, Problem, ceil_div
-from gemmsim.tiling import FIELDS, LARGEST_SWIZZLE, SWIZZLED_COLUMNS, WARP_SIZE, Tiling, grid, nearest_multiple
+from gemmsim.rules import Rule, check
+from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 
 GRID_LIMIT = 2**31 - 1
 """Blocks of a launch along x (CUDA Programming Guide, Technical Specifications)."""
@@ -31,9 +42,6 @@ MOST_OFFSET = 2**30
 """Elements within a tile's rows of a matrix whose bytes asynchronous copies count in 32 bits."""
 MOST_PARTIAL_BYTES = 2**31
 """What the partial sums of a split launch may take; they are part of the loaded kernel."""
-PIECE = 4
-"""Neighbouring elements that a thread has at most, where lanes of a warp share out its tile: a 128-bit access."""
-PAD_OF = {"m": "pad_a", "n": "pad_b"}
 MACROS = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b", "swizzle")
 """The fields that every source reads, whether its kernel has them or not."""
 REGISTERS_PER_CARRIED_VECTOR = 4
@@ -161,19 +169,12 @@ class Kernel:
         """
         if problem is not None and problem.dtype != "fp32":
             raise InputError(f"dtype {problem.dtype} has no kernels; allowed: fp32")
-        for ok, message, values in self.rules(tiling, device):
-            require(ok, message, **values)
+        check(self.rules, tiling)
         if device is not None:
             self.check_gpu(tiling, device.name, device.capability.name, device.sms)
-        if problem is not None and self.copies:
-            for size, count, tile in (("k", problem.k, "block_m"), ("n", problem.n, "block_k")):
-                most = MOST_OFFSET // getattr(tiling, tile)
-                require(
-                    count <= most,
-                    f"{size} {{count}}: kernel {self.name} counts the bytes of {tile} {{rows}} rows in 32 bits;"
-                    " allowed: up to {most}",
-                    count=count, rows=getattr(tiling, tile), most=most,
-                )  # fmt: skip
+            check(self.device_rules(device), tiling)
+        if problem is not None:
+            check(self.problem_rules(problem), tiling)
 
     def runs_on(self, capability: str) -> bool:
         """Whether GPUs of a compute capability, such as "8.0", have what the kernel takes."""
@@ -185,68 +186,64 @@ class Kernel:
             raise InputError(
                 f"kernel {self.name} needs compute capability {self.least_capability}; {name} has {capability}"
             )
-        require(
-            tiling.split_k <= sms,
-            f"split_k {{split_k}}: as many blocks wait for each other, and {name} is only sure to hold {sms} at once;"
-            f" allowed: up to {sms}",
-            split_k=tiling.split_k,
+        check((_all_at_once(name, sms),), tiling)
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """What its tilings must obey on any device, beyond `gemmsim.tiling.TILING_RULES`."""
+        rules = [*stage_rules(self.name, self.stages, "stages" in self.fields), *neutral_rules(self.name, self.fields)]
+        if self.warp_tiled:
+            rules += warp_rules()
+        elif self.prefetches:
+            rules += alternating_rules(self.name)
+        if "vector" in self.fields:
+            rules += vector_rules()
+        if "swizzle" in self.fields:
+            rules += swizzle_rules()
+        return tuple(rules)
+
+    def device_rules(self, device: Device) -> Iterator[Rule]:
+        """What a device holds: the tiles, in shared memory that a launch may ask for, and blocks that wait."""
+        if self.staged:
+            yield self._tiles_fit(device.name, device.capability.shared_bytes_per_block_optin)
+        yield _all_at_once(device.name, device.sms)
+
+    def _tiles_fit(self, device: str, limit: int) -> Rule:
+        return Rule(
+            lambda of: self.shared_bytes(of) <= limit,
+            f"tiles {{tiles}} take {{taken}} bytes of shared memory a block; allowed on {{device}}: up to {limit} bytes",
+            lambda of: {"tiles": _extents(of), "taken": self.shared_bytes(of), "device": device},
         )
 
-    def rules(self, tiling: Tiling, device: Device | None = None) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """What must hold, as (condition, message, values): conditions are arrays where the tiling is."""
-        yield (
-            (tiling.stages >= 2) if "stages" in self.fields else (tiling.stages == self.stages),
-            f"stages {{stages}}: kernel {self.name} needs one to fill and one to read; allowed: 2 and more"
-            if "stages" in self.fields
-            else f"stages {{stages}}: kernel {self.name} holds {self.stages} in shared memory; allowed: {self.stages}",
-            {"stages": tiling.stages},
+    def problem_rules(self, problem: Problem) -> Iterator[Rule]:
+        """What the sizes of a problem leave."""
+        if self.copies:
+            for size, tile in (("k", "block_m"), ("n", "block_k")):
+                yield self._offsets_fit(size, getattr(problem, size), tile)
+
+    def _offsets_fit(self, size: str, count: Count, tile: str) -> Rule:
+        rows = attrgetter(tile)
+        return Rule(
+            lambda of: MOST_OFFSET // rows(of) >= count,
+            f"{size} {{count}}: kernel {self.name} counts the bytes of {tile} {{rows}} rows in 32 bits;"
+            " allowed: up to {most}",
+            lambda of: {"count": count, "rows": rows(of), "most": MOST_OFFSET // rows(of)},
         )
-        for name in NEUTRAL:
-            if name != "stages" and name not in self.fields:
-                value = getattr(tiling, name)
-                yield value == NEUTRAL[name], f"kernel {self.name} has no {name}, not {{value}}", {"value": value}
-        if self.warp_tiled:
-            yield from _warp_rules(tiling)
-        elif self.prefetches:
-            yield (
-                tiling.block_k % 2 == 0,
-                f"block_k {{block_k}}: kernel {self.name} alternates two fragments; allowed: multiples of 2,"
-                " nearest {nearest}",
-                {"block_k": tiling.block_k, "nearest": nearest_multiple(tiling.block_k, 2)},
-            )
-        if "vector" in self.fields:
-            vector = tiling.vector
-            yield (
-                (vector == 1) | (vector == 2) | (vector == 4),
-                "vector {vector}: a 32-, 64- or 128-bit access moves 1, 2 or 4 elements;"
-                " allowed: 1, 2, 4, nearest {nearest}",
-                {"vector": vector, "nearest": np.where(vector > 2, 4, 2)[()]},
-            )
-            for name in ("block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b"):
-                value = getattr(tiling, name)
-                yield (
-                    value % vector == 0,
-                    f"{name} {{value}} breaks the alignment of {{vector}}-element accesses;"
-                    f" allowed: multiples of {{vector}}, nearest {{nearest}}",
-                    {
-                        "value": value,
-                        "vector": vector,
-                        "nearest": nearest_multiple(value, vector, not name.startswith("pad")),
-                    },
-                )
-        if "swizzle" in self.fields:
-            yield from _swizzle_rules(tiling)
-        if device is not None and self.staged:
-            limit = device.capability.shared_bytes_per_block_optin
-            yield (
-                self.shared_bytes(tiling) <= limit,
-                "tiles {tiles} take {taken} bytes of shared memory a block; allowed on {device}: up to {limit} bytes",
-                {
-                    "tiles": _extents(tiling),
-                    "taken": self.shared_bytes(tiling),
-                    "device": device.name,
-                    "limit": limit,
-                },
+
+    def launch_rules(self, problem: Problem) -> Iterator[Rule]:
+        """What a launch takes: so many blocks, and partial sums."""
+        yield Rule(
+            lambda of: grid(problem, of).blocks <= GRID_LIMIT,
+            "{blocks} blocks of {m} x {n} are more than a launch takes;"
+            f" allowed: up to {GRID_LIMIT}, so a larger block",
+            lambda of: {"blocks": grid(problem, of).blocks, "m": of.block_m, "n": of.block_n},
+        )
+        if "split_k" in self.fields:
+            yield Rule(
+                lambda of: (of.split_k == 1) | (_partial_bytes(problem, of) <= MOST_PARTIAL_BYTES),
+                "split_k {split_k}: the partial sums take {taken} bytes;"
+                f" allowed: up to {MOST_PARTIAL_BYTES}, so a smaller split_k",
+                lambda of: {"split_k": of.split_k, "taken": _partial_bytes(problem, of)},
             )
 
     def pitches(self, tiling: Tiling) -> tuple[Count, Count]:
@@ -310,13 +307,8 @@ class Kernel:
         than a launch takes.
         """
         self.check(tiling, problem=problem)
+        check(self.launch_rules(problem), tiling)
         blocks = grid(problem, tiling).blocks
-        require(
-            blocks <= GRID_LIMIT,
-            f"{{blocks}} blocks of {tiling.block_m} x {tiling.block_n} are more than a launch takes;"
-            f" allowed: up to {GRID_LIMIT}, so a larger block",
-            blocks=blocks,
-        )
         widths = self.widths(problem, tiling)
         names = [name for name in FIELDS if name in MACROS or (name in self.fields and name != "vector")]
         macros = {name.upper(): getattr(tiling, name) for name in names}
@@ -326,13 +318,6 @@ class Kernel:
             macros["TILES"] = np.where(tiling.split_k > 1, blocks // tiling.split_k, 1)
             if not _array(tiling.split_k, blocks):
                 macros["TILES"] = int(macros["TILES"])
-            partial_bytes = (tiling.split_k > 1) * 4 * blocks * tiling.block_m * tiling.block_n
-            require(
-                partial_bytes <= MOST_PARTIAL_BYTES,
-                "split_k {split_k}: the partial sums take {taken} bytes;"
-                f" allowed: up to {MOST_PARTIAL_BYTES}, so a smaller split_k",
-                split_k=tiling.split_k, taken=partial_bytes,
-            )  # fmt: skip
         return Launch(blocks, tiling.threads, self.shared_bytes(tiling), macros)
 
     def resources(self, problem: Problem, tiling: Tiling, registers_per_thread: int | None = None) -> Resources:
@@ -374,87 +359,8 @@ class Kernel:
         return {name: int(getattr(tiling, name)) for name in self.fields}
 
 
-def swizzles(vector: int) -> list[int]:
-    """The swizzles that keep accesses of `vector` elements whole, from none on."""
-    return [0, *(2**power for power in range(LARGEST_SWIZZLE.bit_length()) if 2**power >= vector)]
-
-
-def _swizzle_rules(tiling: Tiling) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """What a swizzle must be, and what it demands of the tiles; conditions as in `Kernel.rules`."""
-    swizzle, vector = tiling.swizzle, tiling.vector
-    yield (
-        (swizzle == 0) | (swizzle & (swizzle - 1) == 0) & (swizzle % vector == 0),
-        _not_a_swizzle,
-        {"swizzle": swizzle, "vector": vector},
-    )
-    for name in ("block_m", "block_n"):
-        value = getattr(tiling, name)
-        yield (
-            (swizzle == 0) | (value % SWIZZLED_COLUMNS == 0),
-            f"{name} {{value}}: a swizzle moves elements within {SWIZZLED_COLUMNS} columns of a tile;"
-            f" allowed with swizzle {{swizzle}}: multiples of {SWIZZLED_COLUMNS}, nearest {{nearest}}",
-            {"value": value, "swizzle": swizzle, "nearest": nearest_multiple(value, SWIZZLED_COLUMNS)},
-        )
-
-
-def _warp_rules(tiling: Tiling) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """What a warp tile must be, and what it demands of the others; conditions as in `Kernel.rules`."""
-    yield (
-        tiling.block_k % PIECE == 0,
-        f"block_k {{block_k}}: fragments of up to {PIECE} elements stay aligned from row to row;"
-        f" allowed: multiples of {PIECE}, nearest {{nearest}}",
-        {"block_k": tiling.block_k, "nearest": nearest_multiple(tiling.block_k, PIECE)},
-    )
-    for axis in "mn":
-        block, warp, thread = (getattr(tiling, f"{of}_{axis}") for of in ("block", "warp", "thread"))
-        yield (
-            (thread <= 2) | (thread % PIECE == 0),
-            f"thread_{axis} {{thread}}: a thread's elements come in pieces of 1, 2 or {PIECE};"
-            f" allowed: 1, 2 and multiples of {PIECE}, nearest {{nearest}}",
-            {"thread": thread, "nearest": nearest_multiple(thread, PIECE)},
-        )
-        yield (
-            (warp > 0) & (warp % thread == 0),
-            f"warp_{axis} {{warp}}: a warp tile is whole thread tiles;"
-            f" allowed: multiples of thread_{axis} {{thread}}, nearest {{nearest}}",
-            {"warp": warp, "thread": thread, "nearest": nearest_multiple(warp, thread)},
-        )
-        yield (
-            block % np.maximum(warp, 1) == 0,
-            f"block_{axis} {{block}}: a block tile is whole warp tiles;"
-            f" allowed: multiples of warp_{axis} {{warp}}, nearest {{nearest}}",
-            {"block": block, "warp": warp, "nearest": nearest_multiple(block, np.maximum(warp, 1))},
-        )
-        pad, piece, of = getattr(tiling, PAD_OF[axis]), np.minimum(thread, PIECE)[()], PAD_OF[axis]
-        yield (
-            pad % piece == 0,
-            f"{of} {{pad}} breaks the alignment of {{piece}}-element accesses;"
-            f" allowed: multiples of {{piece}}, nearest {{nearest}}",
-            {"pad": pad, "piece": piece, "nearest": nearest_multiple(pad, piece, False)},
-        )
-    threads = tiling.warp_m * tiling.warp_n // (tiling.thread_m * tiling.thread_n)
-    yield (
-        threads == WARP_SIZE,
-        "warp {m}x{n} holds {threads} thread tiles of {rm}x{rn};"
-        f" needed: {WARP_SIZE}, one for each lane, so warp_m times warp_n of {{whole}}",
-        {
-            "m": tiling.warp_m, "n": tiling.warp_n, "rm": tiling.thread_m, "rn": tiling.thread_n,
-            "threads": threads, "whole": WARP_SIZE * tiling.thread_m * tiling.thread_n,
-        },
-    )  # fmt: skip
-
-
 def _version(capability: str) -> tuple[int, ...]:
     return tuple(map(int, capability.split(".")))
-
-
-def _not_a_swizzle(swizzle: int, vector: int) -> str:
-    allowed = swizzles(vector)
-    nearest = min(allowed, key=lambda other: (abs(other - swizzle), other == 0, other))
-    return (
-        f"swizzle {swizzle} is not 0 or a power of two that keeps {vector}-element accesses whole;"
-        f" allowed: {', '.join(map(str, allowed))}, nearest {nearest}"
-    )
 
 
 def _array(*values: Any) -> bool:
@@ -475,8 +381,20 @@ def _extents(tiling: Tiling) -> Any:
     return f"{tiling.block_m}x{tiling.block_n}x{tiling.block_k}"
 
 
-NEUTRAL = {name: getattr(Tiling, name) for name in FIELDS if hasattr(Tiling, name)}
-"""Values that say that nothing is done: no kernel minds them."""
+def _all_at_once(name: str, sms: int) -> Rule:
+    """Blocks that wait for each other all have to be resident."""
+    return Rule(
+        lambda of: of.split_k <= sms,
+        f"split_k {{split_k}}: as many blocks wait for each other, and {{name}} is only sure to hold {sms} at once;"
+        f" allowed: up to {sms}",
+        lambda of: {"split_k": of.split_k, "name": name},
+    )
+
+
+def _partial_bytes(problem: Problem, tiling: Tiling) -> Count:
+    """What the blocks of a split launch leave for each other, FP32."""
+    return 4 * grid(problem, tiling).blocks * tiling.block_m * tiling.block_n
+
 
 PADDING = (("pad_a", 0), ("pad_b", 0))
 BLOCK_128 = (("block_m", 128), ("block_n", 128), ("block_k", 8), ("thread_m", 8), ("thread_n", 8))

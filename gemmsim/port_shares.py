@@ -20,8 +20,8 @@ from gemmsim.device import Capability, capability
 from gemmsim.errors import InputError, require
 from gemmsim.kernels import Kernel
 from gemmsim.problem import Problem
-from gemmsim.register_files import RegisterFile, register_file
 from gemmsim.register_table import TABLE, Row, many, read_table, row_of, rows_of
+from gemmsim.registers.register_files import RegisterFile, register_file
 from gemmsim.tiling import Tiling
 
 COMPILED, TYPICAL, NONE = "compiled", "typical", "none"

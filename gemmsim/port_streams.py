@@ -15,14 +15,14 @@ import numpy as np
 
 from gemmsim.banks import passes
 from gemmsim.device import Capability, capability
-from gemmsim.encoding import Control
 from gemmsim.errors import require
-from gemmsim.loop_bodies import SHARED_SPREAD, LoopBody
-from gemmsim.main_loop import MainLoop
+from gemmsim.machine_code.encoding import Control
+from gemmsim.machine_code.loop_bodies import SHARED_SPREAD, LoopBody
+from gemmsim.machine_code.main_loop import MainLoop
+from gemmsim.machine_code.sass import Instruction as Code
 from gemmsim.port_shares import PortShare, share_of_loop
-from gemmsim.register_files import RegisterFile, _rows, register_file
-from gemmsim.registers import Instruction, PortReport, Stream, simulate
-from gemmsim.sass import Instruction as Code
+from gemmsim.registers.reads import Instruction, PortReport, Stream, simulate
+from gemmsim.registers.register_files import RegisterFile, _rows, register_file
 from gemmsim.tiling import WARP_SIZE
 
 SLOTS = "ABC"

@@ -17,7 +17,7 @@ from typing import Any
 
 from gemmsim.device import DATA
 from gemmsim.errors import InputError
-from gemmsim.loop_bodies import LoopBody, loop_body_of
+from gemmsim.machine_code.loop_bodies import LoopBody, loop_body_of
 from gemmsim.port_streams import MixedReport, simulate_bodies
 from gemmsim.units import plural
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 
 from gemmsim.device import DATA
-from gemmsim.encoding import NO_BARRIER
 from gemmsim.errors import InputError, require
-from gemmsim.main_loop import MainLoop
+from gemmsim.machine_code.encoding import NO_BARRIER
+from gemmsim.machine_code.main_loop import MainLoop
+from gemmsim.machine_code.sass import Instruction
 from gemmsim.port_streams import held_cycles, other_instructions, simulate_loops, stream_of_loop
-from gemmsim.register_files import RegisterFile, register_file
-from gemmsim.sass import Instruction
+from gemmsim.registers.register_files import RegisterFile, register_file
 
 WARM_PASSES, PASSES = 4, 8
 """Passes of a warp, on average, before the count begins, and in it: even, since those with two stages can alternate."""

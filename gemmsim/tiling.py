@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from gemmsim.errors import InputError, require, short
+from gemmsim.errors import InputError, short
 from gemmsim.problem import Count, Problem, ceil_div, require_one_shape, whole_number
+from gemmsim.rules import Rule, check
 
 WARP_SIZE = 32
 LARGEST_BLOCK = 1024
@@ -71,19 +72,15 @@ class Tiling:
             least, most = RANGES.get(name, (1, LARGEST_TILE))
             object.__setattr__(self, name, whole_number(getattr(self, name), name, least, most))
         require_one_shape(*vars(self).values())
-        for ok, message, values in self._rules():
-            require(ok, message, **values)
+        check(TILING_RULES, self)
 
-    def _rules(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        for axis in "mn":
-            block, thread = getattr(self, f"block_{axis}"), getattr(self, f"thread_{axis}")
-            yield block % thread == 0, _does_not_divide(axis), {"thread": thread, "block": block}
-        yield (
-            self.threads <= LARGEST_BLOCK,
-            "{m} x {n} elements at {rm} x {rn} a thread need {threads} threads a block;"
-            f" allowed: up to {LARGEST_BLOCK}, so larger thread tiles or a smaller block",
-            {"m": self.block_m, "n": self.block_n, "rm": self.thread_m, "rn": self.thread_n, "threads": self.threads},
-        )
+    @classmethod
+    def unchecked(cls, **values: Any) -> Tiling:
+        """A tiling of which nothing is checked, for rules to be asked about; what is not given is its default."""
+        tiling = object.__new__(cls)
+        for name in FIELDS:
+            object.__setattr__(tiling, name, values[name] if name in values else getattr(cls, name))
+        return tiling
 
     @property
     def threads(self) -> Count:
@@ -114,11 +111,29 @@ RANGES = {
 """Least and most of the fields that may be 0."""
 
 
-def _does_not_divide(axis: str) -> Any:
-    return lambda thread, block: (
-        f"thread_{axis} {thread} does not divide block_{axis} {block};"
-        f" nearest that does: {nearest_divisor(block, thread)}"
+def _thread_tiles_divide(axis: str) -> Rule:
+    block, thread = attrgetter(f"block_{axis}"), attrgetter(f"thread_{axis}")
+    return Rule(
+        lambda of: block(of) % thread(of) == 0,
+        lambda block, thread: (
+            f"thread_{axis} {thread} does not divide block_{axis} {block};"
+            f" nearest that does: {nearest_divisor(block, thread)}"
+        ),
+        lambda of: {"block": block(of), "thread": thread(of)},
     )
+
+
+TILING_RULES = (
+    _thread_tiles_divide("m"),
+    _thread_tiles_divide("n"),
+    Rule(
+        lambda of: of.threads <= LARGEST_BLOCK,
+        "{m} x {n} elements at {rm} x {rn} a thread need {threads} threads a block;"
+        f" allowed: up to {LARGEST_BLOCK}, so larger thread tiles or a smaller block",
+        lambda of: {"m": of.block_m, "n": of.block_n, "rm": of.thread_m, "rn": of.thread_n, "threads": of.threads},
+    ),
+)
+"""What must hold of every tiling, whatever the kernel."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.kernels import PIECE
+from gemmsim.kernel_rules import PIECE
 from gemmsim.problem import ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
 

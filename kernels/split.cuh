@@ -82,15 +82,16 @@ __device__ inline void meet(int tile) {
     __syncthreads();
 }
 
-// A piece that another block has written in this launch: past L1, which may hold an older one.
+// A piece that another block has written in this launch: past L1, which may hold an older one. A relaxed load is made
+// where it stands; the compiler moves a plain one, volatile or not, behind the guard of the store that needs it.
 __device__ inline void load_fresh(float (&to)[PIECE_N], const float* from) {
     if constexpr (PIECE_N == 4)
-        asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+        asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                      : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "l"(from) : "memory");
     else if constexpr (PIECE_N == 2)
-        asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "l"(from) : "memory");
+        asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "l"(from) : "memory");
     else
-        asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(to[0]) : "l"(from) : "memory");
+        asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(to[0]) : "l"(from) : "memory");
 }
 
 __device__ inline void finish(float* __restrict__ c, int n, const Part& part, const Place&,

@@ -8,11 +8,12 @@ from functools import cache
 
 import pytest
 from command_line import answer, campaign, drawn, gemmsim, machine, points, refusal  # noqa: F401 - fixtures for all
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.register_profile("fuzz", deadline=None, max_examples=int(os.environ.get("EXAMPLES") or 1000))
+settings.load_profile("ci" if os.environ.get("CI") else "fuzz" if os.environ.get("EXAMPLES") else "default")
 
 
 @cache
@@ -27,6 +28,12 @@ def why_no_gpu() -> str:
         return "" if pycuda.driver.Device.count() else "no GPU"
     except Exception as error:  # without a driver, importing PyCUDA fails in ways of its own
         return f"no GPU: {error}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker("property")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -7,7 +7,8 @@ import math
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from gemmsim.kernels import KERNELS, kernel, swizzles
+from gemmsim.kernel_rules import swizzles
+from gemmsim.kernels import KERNELS, kernel
 from gemmsim.tiling import Tiling
 
 TILE = {"block_m": 128, "block_n": 128, "block_k": 8, "thread_m": 8, "thread_n": 8}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.sass import Function, Instruction
+from gemmsim.machine_code.sass import Function, Instruction
 
 Word = NDArray[np.uint32]
 GLOBAL_BASE = 0x7F00_0000_0000

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from gemmsim.gpu import register_campaign
-from gemmsim.loop_bodies import LoopBody
-from gemmsim.register_variants import variants
+from gemmsim.machine_code.loop_bodies import LoopBody
+from gemmsim.machine_code.register_variants import variants
 
 
 def test_without_a_gpu_the_machine_cannot(refusal, monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ from gemmsim.gpu.compile import compile_kernel
 from gemmsim.gpu.disassemble import disassembled_file
 from gemmsim.gpu.toolchain import nvcc, nvdisasm
 from gemmsim.kernels import KERNELS, kernel
-from gemmsim.main_loop import main_loop
+from gemmsim.machine_code.main_loop import main_loop
 from gemmsim.problem import Problem
 
 ALIGNED, RAGGED, EVEN = Problem(1024, 1024, 1024), Problem(1001, 1903, 2107), Problem(1000, 1902, 2106)

@@ -7,16 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gemmsim.cubin import CubinFile, parse_cubin, read_cubin
 from gemmsim.device import capability
-from gemmsim.encoding import RD, REUSE, STALL, Control, control_of, field, with_control, with_field
 from gemmsim.errors import InputError, MachineError
 from gemmsim.gpu.compile import compile_kernel
 from gemmsim.gpu.disassemble import disassembled
 from gemmsim.kernels import kernel
+from gemmsim.machine_code.cubin import CubinFile, parse_cubin, read_cubin
+from gemmsim.machine_code.encoding import RD, REUSE, STALL, Control, control_of, field, with_control, with_field
 from gemmsim.problem import Problem
 
 
@@ -136,6 +136,7 @@ def test_code_beyond_the_end_is_refused():
         parse_cubin(GOOD[:size_at] + struct.pack("<Q", 16 * 1000) + GOOD[size_at + 8 :], "x")
 
 
+@example(at=47, byte=128)
 @given(at=st.integers(0, len(GOOD) - 1), byte=st.integers(0, 255))
 def test_a_damaged_cubin_is_read_or_refused(at, byte):
     with suppress(InputError):

@@ -37,8 +37,10 @@ l2_bytes = 2359296
 
 def test_the_gpus_that_ship():
     assert " ".join(devices()) == (
-        "a10 a100-40gb-sxm a100-80gb-sxm b200 h100-pcie h100-sxm h200 l4 l40s rtx-2080-ti rtx-3060-laptop rtx-3090"
-        " rtx-4090 rtx-5090 rtx-a6000 t4 titan-rtx v100-sxm2"
+        "a10 a100-40gb-pcie a100-40gb-sxm a100-80gb-sxm a30 a40 b200 h100-nvl h100-pcie h100-sxm h200 l4 l40 l40s"
+        " rtx-2070 rtx-2080 rtx-2080-ti rtx-3060 rtx-3060-laptop rtx-3070 rtx-3080 rtx-3080-laptop rtx-3090"
+        " rtx-4070 rtx-4080 rtx-4090 rtx-4090-laptop rtx-5070-ti rtx-5080 rtx-5090 rtx-6000-ada rtx-a4000 rtx-a6000"
+        " t4 titan-rtx v100-pcie v100-sxm2"
     )
 
 
@@ -63,6 +65,30 @@ def test_published_peak_is_the_computed_one(name):
         assert name == "b200"  # 80 TFLOP/s need more than its boost clock
     else:
         assert published == pytest.approx(gpu.fp32_flop_per_s, rel=0.01)
+
+
+CORES = {
+    "a10": 9216, "a100-40gb-pcie": 6912, "a100-40gb-sxm": 6912, "a100-80gb-sxm": 6912, "a30": 3584, "a40": 10_752,
+    "h100-nvl": 16_896, "h100-pcie": 14_592, "h100-sxm": 16_896, "h200": 16_896,
+    "l4": 7424, "l40": 18_176, "l40s": 18_176,
+    "rtx-2070": 2304, "rtx-2080": 2944, "rtx-2080-ti": 4352,
+    "rtx-3060": 3584, "rtx-3060-laptop": 3840, "rtx-3070": 5888, "rtx-3080": 8704, "rtx-3080-laptop": 6144,
+    "rtx-3090": 10_496, "rtx-4070": 5888, "rtx-4080": 9728, "rtx-4090": 16_384, "rtx-4090-laptop": 9728,
+    "rtx-5070-ti": 8960, "rtx-5080": 10_752, "rtx-5090": 21_760,
+    "rtx-6000-ada": 18_176, "rtx-a4000": 6144, "rtx-a6000": 10_752,
+    "t4": 2560, "titan-rtx": 4608, "v100-pcie": 5120, "v100-sxm2": 5120,
+}  # fmt: skip
+"""CUDA cores as NVIDIA's product pages give them: a count that no device file holds. None is given for the B200."""
+
+
+@pytest.mark.parametrize("name", sorted(set(devices()) - {"b200"}))
+def test_sms_and_lanes_make_the_cores_that_nvidia_names(name):
+    assert device(name).sms * device(name).fp32_lanes_per_sm == CORES[name]
+
+
+@pytest.mark.parametrize("name", devices())
+def test_every_title_finds_its_device(name):
+    assert device(device(name).title).name == name
 
 
 def test_the_h200():
@@ -159,6 +185,8 @@ def test_capability_refuses_nonsense():
         ("A100_80GB-SXM", "a100-80gb-sxm"),
         ("NVIDIA H100 80GB HBM3", "h100-sxm"),
         ("NVIDIA GeForce RTX 3060 Laptop GPU", "rtx-3060-laptop"),
+        ("NVIDIA GeForce RTX 3060", "rtx-3060"),
+        ("Tesla V100-PCIE-16GB", "v100-pcie"),
     ],
 )
 def test_name_as_written(written, name):

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.encoding import (
+from gemmsim.errors import InputError, MachineError
+from gemmsim.gpu.disassemble import disassembled_file
+from gemmsim.gpu.toolchain import nvcc, nvdisasm
+from gemmsim.machine_code.encoding import (
     ALL_BARRIERS,
     FORMS,
     OPCODE,
@@ -30,11 +33,8 @@ from gemmsim.encoding import (
     with_control,
     with_field,
 )
-from gemmsim.errors import InputError, MachineError
-from gemmsim.gpu.disassemble import disassembled_file
-from gemmsim.gpu.toolchain import nvcc, nvdisasm
-from gemmsim.opcodes import OPCODES
-from gemmsim.sass import Instruction
+from gemmsim.machine_code.opcodes import OPCODES
+from gemmsim.machine_code.sass import Instruction
 
 ZOO = Path(__file__).parent / "data" / "sass" / "zoo.cu"
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")

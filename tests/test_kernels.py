@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gemmsim.access import column_in_a, column_in_b
 from gemmsim.device import device
 from gemmsim.errors import InputError
-from gemmsim.kernels import KERNELS, kernel, sources, swizzles
+from gemmsim.kernel_rules import swizzles
+from gemmsim.kernels import KERNELS, kernel, sources
 from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records

@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.encoding import encode
 from gemmsim.errors import InputError
-from gemmsim.loop_bodies import LARGEST_OFFSET, LoopBody, ffma_text, loop_body_of, read_loop_bodies
-from gemmsim.register_variants import RESULTS, ffma_alone, flagged, places, streaming, tile, variants, with_others
+from gemmsim.machine_code.encoding import encode
+from gemmsim.machine_code.loop_bodies import LARGEST_OFFSET, LoopBody, ffma_text, loop_body_of, read_loop_bodies
+from gemmsim.machine_code.register_variants import (
+    RESULTS,
+    ffma_alone,
+    flagged,
+    places,
+    streaming,
+    tile,
+    variants,
+    with_others,
+)
 
 registers = st.integers(0, 254) | st.just(255)
 flags = st.sets(st.sampled_from("ABC")).map(lambda letters: "".join(sorted(letters)))

@@ -15,10 +15,10 @@ from gemmsim.errors import InputError, MachineError
 from gemmsim.gpu.compile import compile_kernel
 from gemmsim.gpu.disassemble import disassembled_file
 from gemmsim.kernels import KERNELS, kernel
-from gemmsim.listings import function_named, read_listing
-from gemmsim.main_loop import MainLoop, main_loop
+from gemmsim.machine_code.listings import function_named, read_listing
+from gemmsim.machine_code.main_loop import MainLoop, main_loop
+from gemmsim.machine_code.sass import Function, Instruction
 from gemmsim.problem import Problem
-from gemmsim.sass import Function, Instruction
 
 DATA = Path(__file__).parent / "data" / "sass"
 PROBLEM = Problem(1024, 1024, 1024)

@@ -32,14 +32,12 @@ HEAVY = {"pandas", "matplotlib", "pycuda", "rich", "jinja2"}
 MAY_BE_HEAVY = {"console", "show", "plots", "report"}
 
 LAYERS = (
-    "streams", "errors", "expressions", "units", "problem", "tiling", "device", "occupancy", "launch_waves",
-    "cliffs", "occupancy_batch", "kernels", "register_table", "banks", "older_banks", "coalescing", "patterns",
-    "pattern_files", "warp_tiles", "access", "tile_classes", "traffic", "register_files", "instruction_streams",
-    "operand_cache", "port_machine", "port_runs", "registers", "port_shares", "tile_allocation", "tile_order",
-    "tile_search", "tile_compare", "encoding", "opcodes", "cubin", "sass", "listings", "main_loop",
-    "loop_bodies", "register_variants", "port_streams", "stream_records", "sub_core", "edges", "explain",
-    "roofline", "predict", "fix", "records", "record_files", "loop_shares", "ladder", "compare", "options",
-    "answers", "narrate", "gpu", "measure", "console", "show", "plots", "report", "commands", "cli", "__main__",
+    "streams", "errors", "expressions", "units", "problem", "rules", "tiling", "device", "occupancy", "launch_waves",
+    "cliffs", "occupancy_batch", "kernel_rules", "kernels", "register_table", "banks", "older_banks", "coalescing",
+    "patterns", "pattern_files", "warp_tiles", "access", "tile_classes", "traffic", "registers", "machine_code", "port_shares", "port_streams",
+    "stream_records", "sub_core", "edges", "explain", "roofline", "predict", "fix", "records", "record_files",
+    "loop_shares", "ladder", "why", "compare", "options", "answers", "narrate", "narrate_why", "gpu", "measure", "console", "show", "plots",
+    "report", "commands", "cli", "__main__",
 )  # fmt: skip
 """The modules from the bottom up: each may import those before it, none after it."""
 

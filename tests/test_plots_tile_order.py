@@ -9,10 +9,10 @@ from matplotlib.patches import Rectangle
 
 from gemmsim.plots.style import DARK, LIGHT, figure, render
 from gemmsim.plots.tile_order import COLORS, tile_order
-from gemmsim.register_files import register_file
-from gemmsim.registers import simulate
-from gemmsim.tile_allocation import Runs, ThreadTile, allocate, placement
-from gemmsim.tile_order import ORDERS, Cell, Plan, waits
+from gemmsim.registers.reads import simulate
+from gemmsim.registers.register_files import register_file
+from gemmsim.registers.tile_allocation import Runs, ThreadTile, allocate, placement
+from gemmsim.registers.tile_order import ORDERS, Cell, Plan, waits
 
 
 def drawn(order: str, arch: str = "sm_90", theme=LIGHT) -> tuple[Axes, Plan, dict[Cell, float]]:

@@ -17,8 +17,8 @@ from gemmsim.port_shares import PortShare, port_share, share_of_loop
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records
-from gemmsim.register_files import register_file
 from gemmsim.register_table import SHIPPED, Row, read_table, sources_hash, write_table
+from gemmsim.registers.register_files import register_file
 
 H200 = device("h200")
 DOUBLE = kernel("double_buffer")

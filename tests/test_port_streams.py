@@ -10,9 +10,10 @@ import pytest
 from campaigns.register_streams import CLOSE, KEPT, PAGE, page
 from gemmsim import port_streams
 from gemmsim.errors import InputError
-from gemmsim.listings import parse_listing
-from gemmsim.loop_bodies import loop_body_of
-from gemmsim.main_loop import main_loop
+from gemmsim.machine_code.listings import parse_listing
+from gemmsim.machine_code.loop_bodies import loop_body_of
+from gemmsim.machine_code.main_loop import main_loop
+from gemmsim.machine_code.sass import Instruction
 from gemmsim.port_streams import (
     OtherInstructions,
     other_instructions,
@@ -22,8 +23,7 @@ from gemmsim.port_streams import (
     stream_of_loop,
     wavefronts,
 )
-from gemmsim.register_files import register_file
-from gemmsim.sass import Instruction
+from gemmsim.registers.register_files import register_file
 from gemmsim.stream_records import SHIPPED, judge, loop_overhead_cycles, read_streams
 
 HOPPER = register_file("sm_90")

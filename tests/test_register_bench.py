@@ -34,8 +34,8 @@ from gemmsim.gpu.register_campaign import append, checks, measure_bodies, read_d
 from gemmsim.gpu.register_program import DUMP_BYTES, patched, program, run_on_paper, same_code, spare
 from gemmsim.gpu.session import GpuFacts
 from gemmsim.gpu.toolchain import nvcc, nvdisasm
-from gemmsim.loop_bodies import LoopBody
-from gemmsim.register_variants import variants
+from gemmsim.machine_code.loop_bodies import LoopBody
+from gemmsim.machine_code.register_variants import variants
 
 BODIES = {body.name: body for body in variants()}
 SMALL = BODIES["4x4 serpentine, accumulator opposite B"]

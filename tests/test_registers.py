@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmsim.errors import InputError
-from gemmsim.register_files import register_file
-from gemmsim.registers import Instruction, Stream, simulate
+from gemmsim.registers.reads import Instruction, Stream, simulate
+from gemmsim.registers.register_files import register_file
 
 
 def streams_of(name):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.encoding import Control
 from gemmsim.errors import InputError
-from gemmsim.listings import function_named, parse_listing, read_listing
-from gemmsim.sass import Function, Instruction, Read
+from gemmsim.machine_code.encoding import Control
+from gemmsim.machine_code.listings import function_named, parse_listing, read_listing
+from gemmsim.machine_code.sass import Function, Instruction, Read
 
 DATA = Path(__file__).parent / "data" / "sass"
 LISTINGS = ("dot_sm_75.hex.txt", "dot_sm_90.hex.txt", "dot_sm_90.cuobjdump.txt", "dot_sm_90.txt", "dot_sm_120.hex.txt")

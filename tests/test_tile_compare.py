@@ -7,12 +7,12 @@ import random
 import pytest
 
 from gemmsim.errors import InputError
-from gemmsim.register_files import register_file
-from gemmsim.registers import Instruction, Stream
-from gemmsim.tile_allocation import Runs, ThreadTile, allocate, placement
-from gemmsim.tile_compare import compare_with, outer_products
-from gemmsim.tile_order import ORDERS, Plan
-from gemmsim.tile_search import best_plan
+from gemmsim.registers.reads import Instruction, Stream
+from gemmsim.registers.register_files import register_file
+from gemmsim.registers.tile_allocation import Runs, ThreadTile, allocate, placement
+from gemmsim.registers.tile_compare import compare_with, outer_products
+from gemmsim.registers.tile_order import ORDERS, Plan
+from gemmsim.registers.tile_search import best_plan
 
 HOPPER = register_file("sm_90")
 TILE = ThreadTile(4, 6)

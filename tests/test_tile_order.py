@@ -12,10 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmsim.errors import InputError
-from gemmsim.register_files import register_file
-from gemmsim.registers import simulate
-from gemmsim.tile_allocation import ACCUMULATORS, Allocation, Placement, Runs, ThreadTile, allocate, placement, with_run
-from gemmsim.tile_order import FLAGS, ORDERS, Plan, drawing, keeps, order_of, order_text, waits
+from gemmsim.registers.reads import simulate
+from gemmsim.registers.register_files import register_file
+from gemmsim.registers.tile_allocation import (
+    ACCUMULATORS,
+    Allocation,
+    Placement,
+    Runs,
+    ThreadTile,
+    allocate,
+    placement,
+    with_run,
+)
+from gemmsim.registers.tile_order import FLAGS, ORDERS, Plan, drawing, keeps, order_of, order_text, waits
 
 DATA = Path(__file__).parent / "data"
 HOPPER, MAXWELL = register_file("sm_90"), register_file("sm_52")

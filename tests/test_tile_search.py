@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemmsim.errors import InputError
-from gemmsim.register_files import register_file
-from gemmsim.registers import simulate
-from gemmsim.tile_allocation import ACCUMULATORS, Allocation, Runs, ThreadTile, allocate, placement
-from gemmsim.tile_order import ORDERS, Plan
-from gemmsim.tile_search import best_order, best_plan, least_cycles, least_cycles_anywhere
+from gemmsim.registers.reads import simulate
+from gemmsim.registers.register_files import register_file
+from gemmsim.registers.tile_allocation import ACCUMULATORS, Allocation, Runs, ThreadTile, allocate, placement
+from gemmsim.registers.tile_order import ORDERS, Plan
+from gemmsim.registers.tile_search import best_order, best_plan, least_cycles, least_cycles_anywhere
 
 ARCHES = ("sm_52", "sm_75", "sm_80", "sm_90")
 TILES = (ThreadTile(4, 4), ThreadTile(8, 4), ThreadTile(5, 3))
@@ -125,7 +125,7 @@ def test_local_search_goes_beyond_the_named_orders(monkeypatch):
     registers = scattered(8, 8, 1)
     found = best_order(registers)
     assert best_order(registers) == found  # the same seed finds the same
-    monkeypatch.setattr("gemmsim.tile_search.MOST_BATCHES", 0)
+    monkeypatch.setattr("gemmsim.registers.tile_search.MOST_BATCHES", 0)
     assert found.report.cycles < best_order(registers).report.cycles
 
 

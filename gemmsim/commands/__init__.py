@@ -18,13 +18,14 @@ from gemmsim.commands.command import Answer, Command
 from gemmsim.commands.occupancy import add_occupancy, run_occupancy
 from gemmsim.commands.registers import add_registers as add_register_forms
 from gemmsim.commands.registers import run_registers
+from gemmsim.commands.why import add_why, run_why
 from gemmsim.compare import Comparison, compare
 from gemmsim.device import Device, device, devices
 from gemmsim.errors import InputError, MachineError, Warn
 from gemmsim.explain import Decomposition, explain
 from gemmsim.kernels import MOST_REGISTERS
 from gemmsim.ladder import climb
-from gemmsim.main_loop import main_loop
+from gemmsim.machine_code.main_loop import main_loop
 from gemmsim.measure import measure
 from gemmsim.options import (
     Configuration,
@@ -49,7 +50,7 @@ from gemmsim.predict import Prediction, predict, resident_blocks
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_points, read_records, shipped_records
 from gemmsim.records import Point, Record
-from gemmsim.register_files import register_file
+from gemmsim.registers.register_files import register_file
 from gemmsim.traffic import traffic
 from gemmsim.units import plural, si
 
@@ -61,6 +62,8 @@ Found = TypeVar("Found", Decomposition, Prediction)
 
 def run_explain(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim explain"""
+    if args.why is not None:
+        return run_why(args, warn, _predicted)
     asked = configuration(args)
     registers, spills, compiled = _registers(args, asked)
     found = _marked(explain(asked.problem, asked.kernel, asked.tiling, registers), args)
@@ -84,15 +87,20 @@ def run_traffic(args: argparse.Namespace, warn: Warn) -> Answer:
 def run_predict(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim predict"""
     asked = configuration(args)
-    registers, spills, ports = _registers(args, asked)
-    found = _marked(predict(asked.problem, asked.kernel, asked.tiling, asked.device, registers, ports), args)
-    warnings = spills or _at_the_limit(found.resources.registers_per_thread)
-    warnings += _too_large(asked.problem, asked.device)
+    found, warnings = _predicted(args, asked)
     _each(warnings, warn)
     return Answer(
         lambda: answers.prediction(asked, found, warnings),
         lambda show: show.prediction(asked, found),
     )
+
+
+def _predicted(args: argparse.Namespace, asked: Configuration) -> tuple[Prediction, list[str]]:
+    """(prediction, warnings), its registers from where the options say."""
+    registers, spills, ports = _registers(args, asked)
+    found = _marked(predict(asked.problem, asked.kernel, asked.tiling, asked.device, registers, ports), args)
+    warnings = spills or _at_the_limit(found.resources.registers_per_thread)
+    return found, warnings + _too_large(asked.problem, asked.device)
 
 
 def run_ladder(args: argparse.Namespace, warn: Warn) -> Answer:
@@ -307,9 +315,9 @@ COMMANDS = {
     ),
     "explain": Command(
         "how a launch divides the work, step by step, and what it takes",
-        _ONE,
+        "M [N K] (--kernel K | --why A B) [options]",
         _TEXTBOOK,
-        (add_launch, add_device, add_registers, add_edges),
+        (add_launch, add_device, add_registers, add_edges, add_why),
         run_explain,
     ),
     "traffic": Command(

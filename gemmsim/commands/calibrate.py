@@ -8,10 +8,10 @@ from typing import Any
 
 from gemmsim.commands.command import Answer
 from gemmsim.errors import InputError, Warn
-from gemmsim.loop_bodies import LoopBody, read_loop_bodies
+from gemmsim.machine_code.loop_bodies import LoopBody, read_loop_bodies
+from gemmsim.machine_code.register_variants import variants
 from gemmsim.options import path_text
 from gemmsim.record_files import check_writable
-from gemmsim.register_variants import variants
 
 PARTS = ("registers",)
 

@@ -13,8 +13,8 @@ from typing import Any
 from gemmsim.commands.command import Answer, Document
 from gemmsim.errors import InputError, Warn, short
 from gemmsim.options import path_text, whole
-from gemmsim.register_files import register_file
-from gemmsim.registers import PortReport, Stream, simulate
+from gemmsim.registers.reads import PortReport, Stream, simulate
+from gemmsim.registers.register_files import register_file
 
 MOST_WARPS = 16
 MOST_SHOWN = 40

@@ -13,11 +13,11 @@ from gemmsim.commands.pictures import picture_path, write_picture
 from gemmsim.device import Capability, capability
 from gemmsim.errors import InputError, Warn, short
 from gemmsim.options import path_text, whole
-from gemmsim.register_files import RegisterFile, register_file
-from gemmsim.registers import PortReport, Stream, simulate
-from gemmsim.tile_allocation import ACCUMULATORS, Allocation, Runs, ThreadTile, allocate, placement
-from gemmsim.tile_order import FLAGS, ORDERS, Plan, drawing, order_of, order_text, waits
-from gemmsim.tile_search import Found, best_plan, reads
+from gemmsim.registers.reads import PortReport, Stream, simulate
+from gemmsim.registers.register_files import RegisterFile, register_file
+from gemmsim.registers.tile_allocation import ACCUMULATORS, Allocation, Runs, ThreadTile, allocate, placement
+from gemmsim.registers.tile_order import FLAGS, ORDERS, Plan, drawing, order_of, order_text, waits
+from gemmsim.registers.tile_search import Found, best_plan, reads
 from gemmsim.tiling import parse_extents
 from gemmsim.units import count, percent, plural
 

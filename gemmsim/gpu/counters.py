@@ -8,7 +8,7 @@ import math
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,18 @@ METRICS = {
     "dram_read_bytes": "dram__bytes_read.sum",
 }
 """Our counters and the profiler's metrics."""
+CACHE_METRICS = {
+    # What passes L1, L2 and memory. Requests of several multiprocessors for the same sector can travel on as one, so L2
+    # can be read for less than the L1s get; and its halves read each other, which counts as reads of both.
+    "l1_fill_sectors": "l1tex__m_xbar2l1tex_read_sectors.sum",
+    "l2_read_sectors_for_l1": "lts__t_sectors_srcunit_tex_op_read.sum",
+    "l2_read_sectors": METRICS["l2_read_sectors"],
+    "l2_sectors_for_l2": "lts__t_sectors_srcunit_ltcfabric.sum",
+    "l2_write_sectors": "lts__t_sectors_op_write.sum",
+    "dram_read_bytes": METRICS["dram_read_bytes"],
+    "dram_write_bytes": "dram__bytes_write.sum",
+}
+"""The same, of caches alone."""
 
 NO_REASON = "it gave no reason"
 COUNTED_POINT_TIMEOUT_S = 120
@@ -65,15 +77,15 @@ class Run:
     log: str
 
 
-def count(points: Sequence[Point], warn: Warn) -> list[Counters | Failure]:
-    """The counters of one launch of each point, or why there are none.
+def count(points: Sequence[Point], warn: Warn, wanted: Mapping[str, str] = METRICS) -> list[Counters | Failure]:
+    """The counters of one launch of each point, those of METRICS or of another such table; or why there are none.
 
     The kernels should have been compiled before; the profiler watches whatever the process does. A
     metric that this GPU does not have is left out, after a warning. When the process dies, what was counted
     is kept, its point fails, and another process counts the rest. Raises MachineError where there is no
     profiler, or it may not or cannot count.
     """
-    metrics = dict(METRICS)
+    metrics = dict(wanted)
     counted = _count(list(points), metrics, warn)
     seen = {name for counters in counted if not isinstance(counters, Failure) for name in counters}
     for name in metrics:

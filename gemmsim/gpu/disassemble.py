@@ -6,11 +6,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from gemmsim.cubin import parse_cubin, read_cubin
 from gemmsim.errors import InputError, MachineError, one_line
 from gemmsim.gpu.toolchain import nvdisasm
-from gemmsim.listings import parse_listing
-from gemmsim.sass import Function
+from gemmsim.machine_code.cubin import parse_cubin, read_cubin
+from gemmsim.machine_code.listings import parse_listing
+from gemmsim.machine_code.sass import Function
 
 TIMEOUT_S = 120
 

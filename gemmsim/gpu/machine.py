@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gemmsim.device import Device, capability, device
 from gemmsim.errors import InputError, Warn
 from gemmsim.gpu.compile import Cubin, Job, compile_many
-from gemmsim.gpu.counters import count
+from gemmsim.gpu.counters import METRICS, count
 from gemmsim.gpu.environment import software
 from gemmsim.gpu.session import GpuFacts
 from gemmsim.gpu.supervisor import Supervisor
@@ -65,10 +65,10 @@ class GpuMachine:
             self._warn(text)
         return [failures.get(index) for index in range(len(points))]
 
-    def count(self, points: Sequence[Point]) -> list[dict[str, int] | Failure]:
-        """The hardware counters of one launch of each point."""
+    def count(self, points: Sequence[Point], wanted: Mapping[str, str] = METRICS) -> list[dict[str, int] | Failure]:
+        """The hardware counters of one launch of each point: those of a table such as METRICS."""
         self._supervisor.close()  # the profiled process has the GPU to itself
-        return count(points, self._warn)
+        return count(points, self._warn, wanted)
 
     def measure(self, point: Point, flush: bool) -> Record:
         """The record of one point, without counters."""

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.cubin import CubinFile, read_cubin
 from gemmsim.device import capability
 from gemmsim.errors import InputError, MachineError
 from gemmsim.gpu.compile import compile_kernel
@@ -25,7 +24,8 @@ from gemmsim.gpu.disassemble import disassembled
 from gemmsim.gpu.register_program import DUMP_BYTES, END_CLOCKS, KERNEL, patched, run_on_paper, same_code, spare
 from gemmsim.gpu.session import Gpu
 from gemmsim.kernels import Kernel, Launch
-from gemmsim.loop_bodies import LARGEST_OFFSET, LoopBody
+from gemmsim.machine_code.cubin import CubinFile, read_cubin
+from gemmsim.machine_code.loop_bodies import LARGEST_OFFSET, LoopBody
 
 CAPABILITY = "9.0"
 WARPS_PER_SUB_CORE = (1, 2, 4, 8)

@@ -11,7 +11,7 @@ from gemmsim.errors import InputError, MachineError, Warn, one_line
 from gemmsim.gpu.environment import software
 from gemmsim.gpu.register_bench import WARPS_PER_SUB_CORE, Bench, Samples, looped_cycles, self_check, steady_cycles
 from gemmsim.gpu.session import Gpu
-from gemmsim.loop_bodies import LoopBody
+from gemmsim.machine_code.loop_bodies import LoopBody
 from gemmsim.record_files import writing
 
 Tell = Callable[[str, int, int], None]

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from gemmsim.cubin import CubinFile
-from gemmsim.encoding import ALL_BARRIERS, GUARD, OPCODE, WORD_BYTES, Control, encode, field
 from gemmsim.errors import InputError, MachineError
-from gemmsim.instruction_streams import RZ
-from gemmsim.loop_bodies import ADDRESS_REGISTERS, GLOBAL, SHARED_SPREAD, SHARED_UNIFORM, LoopBody
-from gemmsim.sass import Instruction
+from gemmsim.machine_code.cubin import CubinFile
+from gemmsim.machine_code.encoding import ALL_BARRIERS, GUARD, OPCODE, WORD_BYTES, Control, encode, field
+from gemmsim.machine_code.loop_bodies import ADDRESS_REGISTERS, GLOBAL, SHARED_SPREAD, SHARED_UNIFORM, LoopBody
+from gemmsim.machine_code.sass import Instruction
+from gemmsim.registers.instruction_streams import RZ
 
 ARCH = "sm_90"
 """Whose encoding, constant bank and shared window these programs have."""

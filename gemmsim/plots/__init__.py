@@ -1,29 +1,38 @@
-"""Pictures of what the model says and what was measured."""
+"""Pictures of what the model says and what was measured.
 
-from gemmsim.plots.draw import (
-    LEVELS,
-    RooflinePoint,
-    errors,
-    predicted_against_measured,
-    reads_per_level,
-    roofline,
-    rooflines,
-    time_terms,
-)
-from gemmsim.plots.style import DARK, LIGHT, Theme, figure, render
+Each function takes Matplotlib axes, what it is to show and a theme, draws, and returns the axes; `figures` has whole
+figures. None computes, and none touches global state.
+"""
+
+from gemmsim.plots import figures
+from gemmsim.plots.accuracy import errors, predicted_against_measured
+from gemmsim.plots.bank_map import bank_map
+from gemmsim.plots.ladder import reads_per_level, time_terms
+from gemmsim.plots.occupancy import chart, charts
+from gemmsim.plots.roofline import LEVELS, RooflinePoint, roofline, rooflines
+from gemmsim.plots.style import DARK, FORMS, LIGHT, PAPER, STYLES, Theme, figure, render
+from gemmsim.plots.tile_order import tile_order
 
 __all__ = [
     "DARK",
+    "FORMS",
     "LEVELS",
     "LIGHT",
+    "PAPER",
+    "STYLES",
     "RooflinePoint",
     "Theme",
+    "bank_map",
+    "chart",
+    "charts",
     "errors",
     "figure",
+    "figures",
     "predicted_against_measured",
     "reads_per_level",
     "render",
     "roofline",
     "rooflines",
+    "tile_order",
     "time_terms",
 ]

@@ -16,10 +16,19 @@ FIRST, LATER = 2, 1
 """Colors, of the theme's series, for what the first pass of a group serves and for what has to wait."""
 
 
-def bank_map(ax: Axes, groups: Sequence[tuple[LaneGroup, Sequence[Served]]], title: str, theme: Theme = LIGHT) -> Axes:
+DIGITS_POINTS = 7.0
+
+
+def bank_map(
+    ax: Axes,
+    groups: Sequence[tuple[LaneGroup, Sequence[Served]]],
+    title: str,
+    theme: Theme = LIGHT,
+    digits_points: float = DIGITS_POINTS,
+) -> Axes:
     """A cell for each bank that a lane touches, with the number of the pass that serves it; two numbers in
     one column of a lane group are a conflict, one number at several lanes is a word that they share. Lines
-    part the lane groups. `groups` are those of `gemmsim.patterns.served`.
+    part the lane groups. `groups` are those of `gemmsim.patterns.served`, `digits_points` the size of the numbers.
     """
     ax.set(xlim=(-0.5, BANKS - 0.5), ylim=(WARP_SIZE - 0.5, -0.5))
     for name, color in (("served in the first pass", FIRST), ("in a later one: a bank conflict", LATER)):
@@ -27,7 +36,7 @@ def bank_map(ax: Axes, groups: Sequence[tuple[LaneGroup, Sequence[Served]]], tit
     for group, slots in groups:
         ax.axhline(group.lanes[0] - 0.5, color=theme.ink, lw=0.8, zorder=3)
         for slot in slots:
-            _draw(ax, slot, theme)
+            _draw(ax, slot, theme, digits_points)
     ax.set_xlabel("Bank (4 bytes)")
     ax.set_ylabel("Lane")
     ax.set_xticks(range(0, BANKS, 4))
@@ -36,13 +45,14 @@ def bank_map(ax: Axes, groups: Sequence[tuple[LaneGroup, Sequence[Served]]], tit
     return legend_below(ax, theme, columns=2)
 
 
-def _draw(ax: Axes, slot: Served, theme: Theme) -> None:
+def _draw(ax: Axes, slot: Served, theme: Theme, digits_points: float) -> None:
     """What a pass serves: a cell at each of its lanes, as wide as its banks."""
     color = theme.series[FIRST if slot.turn == 0 else LATER]
     for lane in slot.lanes:
         corner = (slot.banks.start - 0.5, lane - 0.5)
-        ax.add_patch(Rectangle(corner, len(slot.banks), 1, facecolor=color, edgecolor=theme.background, lw=1, zorder=2))
+        ax.add_patch(Rectangle(corner, len(slot.banks), 1, facecolor=color, edgecolor=theme.background, lw=0.5, zorder=2))
         middle = (slot.banks.start + (len(slot.banks) - 1) / 2, lane)
         ax.text(
-            *middle, str(slot.turn + 1), color=theme.background, fontsize=7, ha="center", va="center_baseline", zorder=4
-        )
+            *middle, str(slot.turn + 1), ha="center", va="center_baseline", zorder=4,
+            **theme.text(digits_points) | {"color": theme.background},
+        )  # fmt: skip

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from gemmsim.cliffs import Cliff, Sweep
 from gemmsim.device import Capability
-from gemmsim.plots.style import LIGHT, Theme, finish
+from gemmsim.plots.style import LIGHT, Theme, finish, handles_of, legend_of_figure
 from gemmsim.units import count
 
 CHARTS = {
@@ -26,18 +26,20 @@ TITLE_CHARACTERS = 80
 
 
 def charts(
-    drawn: Figure, sweeps: Mapping[str, Sweep], capability: Capability, title: str, theme: Theme = LIGHT
+    drawn: Figure,
+    sweeps: Mapping[str, Sweep],
+    capability: Capability,
+    title: str,
+    theme: Theme = LIGHT,
+    title_characters: int = TITLE_CHARACTERS,
 ) -> Figure:
     """The three charts, one below the other, with one title and one legend; `sweeps` by resource."""
-    drawn.suptitle(textwrap.fill(title, TITLE_CHARACTERS), color=theme.ink, fontsize=10.5)
+    drawn.suptitle(textwrap.fill(title, title_characters), **theme.text(10.5))
     axes = drawn.subplots(len(CHARTS), 1, squeeze=False)[:, 0]
     for ax, resource in zip(axes, CHARTS, strict=True):
         chart(ax, sweeps[resource], capability, theme)
-    shown = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    drawn.legend(
-        list(shown.values()), list(shown), loc="outside lower center", ncols=len(shown), fontsize=8, frameon=False,
-        labelcolor=theme.ink,
-    )  # fmt: skip
+    handles = handles_of(drawn)
+    legend_of_figure(drawn, handles, theme, len(handles))
     return drawn
 
 
@@ -54,7 +56,7 @@ def chart(ax: Axes, sweep: Sweep, capability: Capability, theme: Theme = LIGHT) 
         )  # fmt: skip
         ax.annotate(
             _there(cliff), (cliff.value, cliff.warps_per_sm), xytext=(0, 7), textcoords="offset points",
-            ha="right" if cliff.change < 0 else "left", fontsize=7.5, color=theme.ink, zorder=5,
+            ha="right" if cliff.change < 0 else "left", zorder=5, **theme.text(7.5),
             bbox={"facecolor": theme.background, "edgecolor": "none", "pad": 0.5, "alpha": 0.6},
         )  # fmt: skip
     ax.plot(
@@ -69,8 +71,8 @@ def chart(ax: Axes, sweep: Sweep, capability: Capability, theme: Theme = LIGHT) 
     ax.set_yticks(range(0, capability.max_warps_per_sm + 1, capability.max_warps_per_sm // 4))
     percent = 100 / capability.max_warps_per_sm
     share = ax.secondary_yaxis("right", functions=(partial(np.multiply, percent), partial(np.multiply, 1 / percent)))
-    share.set_ylabel("Occupancy (%)", color=theme.ink)
-    share.tick_params(colors=theme.ink, labelsize=9)
+    share.set_ylabel("Occupancy (%)", **theme.text(10))
+    share.tick_params(colors=theme.ink, labelsize=theme.text_points, labelfontfamily=theme.family)
     share.set_yticks(range(0, 101, 25))
     finish(ax, theme, "")
     return ax

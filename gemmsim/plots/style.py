@@ -6,48 +6,49 @@ Nothing here touches pyplot or other global state.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.path import Path
+from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from gemmsim.kernels import KERNELS
 
-
-def _four_triangles(first_degrees: float) -> Path:
-    """Four triangles around a free middle, their tips towards it; the first is in that direction."""
-    angles = np.radians(first_degrees + 90 * np.arange(4))
-    outward = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    aside = 0.35 * outward[:, ::-1] * (-1, 1)
-    corners = np.stack([0.5 * outward, outward + aside, outward - aside, 0.5 * outward], axis=1)
-    return Path.make_compound_path(*(Path(each, closed=True) for each in corners))
-
-
-MARKERS: tuple[str | Path, ...] = ("o", "s", "^", "D", "v", _four_triangles(45), _four_triangles(0), "P")
-MARKER_POINTS = (11.5, 7.5, 10.5, 5.5, 6.0, 17.0, 17.0, 5.0)
-"""Their sizes: of two at one place the one drawn first shows around the later one, or in its middle."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MARKER_POINTS = (8.5, 7.0, 8.0, 6.0, 7.0, 7.5, 7.0, 9.5)
+"""Their sizes, which look alike."""
 PNG_DOTS_PER_INCH = 160
 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colors of a picture. `series` tell kernels and terms apart.
+    """Colors and letters of a picture. `series` tell kernels and terms apart; `text_points` is the size of the text
+    along an axis, to which all other text is in proportion; `family` is a font family of Matplotlib's.
 
-    The series keep a contrast of 3 to 1 against the background (WCAG 2.2, 1.4.11) and stay apart for
-    readers with protanopia and deuteranopia; markers and positions say the same without color.
+    The series keep a contrast of 3 to 1 against the background (WCAG 2.2, 1.4.11) and stay apart for readers with
+    protanopia, deuteranopia and tritanopia; markers, hatches and positions say the same without color.
     """
 
     background: str
     ink: str
     faint: str
     series: tuple[str, ...]
+    text_points: float = 9.0
+    family: str = "sans-serif"
+
+    def text(self, points: float = 9.0) -> dict[str, Any]:
+        """The look of text that has so many points where `text_points` is 9, as keywords of Matplotlib's."""
+        return {"color": self.ink, "fontsize": points * self.text_points / 9, "fontfamily": self.family}
+
+    def font(self, points: float = 9.0) -> FontProperties:
+        """The same size and family for legends, which take their color apart."""
+        return FontProperties(family=self.family, size=points * self.text_points / 9)
 
 
 LIGHT = Theme(
@@ -56,6 +57,12 @@ LIGHT = Theme(
 DARK = Theme(
     "#14171c", "#e8eaed", "#3a4048", ("#9f9ba3", "#faae30", "#54affd", "#0efb97", "#d0205a", "#7f4df0", "#ce0708")
 )
+PAPER = replace(LIGHT, ink="#000000", faint="#c8c8c8", text_points=8.0, family="serif")
+"""For print: black on white, in the letters of a paper."""
+STYLES = {"light": LIGHT, "dark": DARK, "paper": PAPER}
+"""The themes by name."""
+FORMS = ("png", "svg", "pdf")
+"""What `render` writes."""
 
 
 def figure(width_in: float = 7.2, height_in: float = 4.8, theme: Theme = LIGHT) -> Figure:
@@ -64,10 +71,14 @@ def figure(width_in: float = 7.2, height_in: float = 4.8, theme: Theme = LIGHT) 
 
 
 def render(drawn: Figure, form: str) -> bytes:
-    """The figure as "svg" or "png": the same bytes for the same figure, without date or versions."""
-    blank = {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}[form]
+    """The figure in one of FORMS: the same bytes for the same figure, without date or versions."""
+    blank = {
+        "svg": ("Date", "Creator", "Format", "Type"),
+        "png": ("Software",),
+        "pdf": ("CreationDate", "Creator", "Producer"),
+    }[form]
     target = io.BytesIO()
-    with rc_context({"svg.hashsalt": "gemmsim", "svg.fonttype": "path"}):
+    with rc_context({"svg.hashsalt": "gemmsim", "svg.fonttype": "path", "pdf.fonttype": 42}):
         drawn.savefig(target, format=form, dpi=PNG_DOTS_PER_INCH, metadata=dict.fromkeys(blank))
     return target.getvalue()
 
@@ -87,7 +98,7 @@ class Style:
     """How the points of one kernel look."""
 
     color: str
-    marker: str | Path
+    marker: str
     points: float
 
 
@@ -135,7 +146,7 @@ def points_at(
         ax.plot(*at, clip_on=False, gid="outside", **look)
         ax.annotate(
             where.format(true_x, true_y), at, xytext=(34 * inward[0], 34 * inward[1]), textcoords="offset points",
-            fontsize=7.5, color=theme.ink, va="center", ha="left" if on_left else "right", zorder=4,
+            va="center", ha="left" if on_left else "right", zorder=4, **theme.text(7.5),
             bbox={"facecolor": theme.background, "edgecolor": "none", "pad": 1},
             arrowprops={"arrowstyle": "->", "color": style.color, "shrinkB": 6, "relpos": (0 if on_left else 1, 0.5)},
         )  # fmt: skip
@@ -144,13 +155,13 @@ def points_at(
 def finish(ax: Axes, theme: Theme, title: str, grid: str = "both") -> None:
     """Colors, grid and title, the same in every picture."""
     ax.set_facecolor(theme.background)
-    ax.set_title(title, color=theme.ink, fontsize=10.5)
+    ax.set_title(title, **theme.text(10.5))
     ax.set_axisbelow(True)
     ax.grid(True, which="major", axis=grid, color=theme.faint, lw=0.6)  # type: ignore[arg-type]
-    ax.tick_params(which="both", colors=theme.ink, labelsize=9)
+    ax.tick_params(which="both", colors=theme.ink, labelsize=theme.text_points, labelfontfamily=theme.family)
     ax.tick_params(which="minor", pad=5)  # minor ticks are shorter; the labels of both stand in one line
     for axis in (ax.xaxis, ax.yaxis):
-        axis.label.set_color(theme.ink)
+        axis.label.set(**theme.text(10))
         if axis.get_scale() == "log":
             low, high = axis.get_view_interval()
             short = high < 100 * low  # an axis on which powers of ten alone would say too little
@@ -163,9 +174,27 @@ def finish(ax: Axes, theme: Theme, title: str, grid: str = "both") -> None:
 def legend_below(ax: Axes, theme: Theme, columns: int) -> Axes:
     """Every series, below the axes and the lines of their labels, where it hides nothing."""
     lines = max((label.get_text().count("\n") for label in ax.get_xticklabels()), default=0)
-    below = ScaledTranslation(0, -(32 + 12 * lines) / 72, ax.figure.dpi_scale_trans)
+    below = ScaledTranslation(0, -(34 + 12 * lines) / 72 * theme.text_points / 9, ax.figure.dpi_scale_trans)
     ax.legend(
-        loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=ax.transAxes + below, ncols=columns, fontsize=8,
-        frameon=False, labelcolor=theme.ink,
+        loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=ax.transAxes + below, ncols=columns,
+        prop=theme.font(8), frameon=False, labelcolor=theme.ink, columnspacing=1.2, handletextpad=0.5,
     )  # fmt: skip
     return ax
+
+
+def legend_of_figure(drawn: Figure, handles: Mapping[str, Any], theme: Theme, columns: int) -> None:
+    """One legend below all panels, of {label: what is drawn}."""
+    legend = drawn.legend(
+        list(handles.values()), list(handles), loc="outside lower center", ncols=columns, prop=theme.font(8),
+        frameon=False, labelcolor=theme.ink, columnspacing=1.2, handletextpad=0.5,
+    )  # fmt: skip
+    for handle in legend.legend_handles:
+        if handle is not None:
+            handle.set_alpha(1)
+
+
+def handles_of(drawn: Figure) -> dict[str, Any]:
+    """{label: what is drawn} of all panels, each label once."""
+    return {
+        str(label): handle for ax in drawn.axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from gemmsim.plots.style import LIGHT, Theme, finish, legend_below
-from gemmsim.registers import PortReport, Stream
-from gemmsim.tile_order import Plan, bank_names, waits
+from gemmsim.registers.reads import PortReport, Stream
+from gemmsim.registers.tile_order import Plan, bank_names, waits
 
 COLORS = (2, 1, 3, 4)
 """Colors, of the theme's series, for the banks."""
@@ -39,8 +39,8 @@ def tile_order(
     for number, (i, j) in enumerate(plan.order):
         _box(ax, (j, i), 0.94, plan.allocation.c[i][j], banks, theme, (i, j) in waiting)
         kept = stream.instructions[number].reuse
-        ax.text(j - 0.42, i - 0.28, str(number), color=theme.ink, fontsize=7.5, ha="left", va="center", zorder=5)
-        ax.text(j + 0.42, i - 0.28, kept, color=theme.ink, fontsize=5, ha="right", va="center", zorder=5)
+        ax.text(j - 0.42, i - 0.28, str(number), ha="left", va="center", zorder=5, **theme.text(7.5))
+        ax.text(j + 0.42, i - 0.28, kept, ha="right", va="center", zorder=5, **theme.text(5))
     _path(ax, plan, theme)
     finish(ax, theme, title)
     ax.grid(False)
@@ -61,7 +61,7 @@ def _box(
     if heavy:
         ax.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=theme.ink, lw=2.2, zorder=4))
     (left, low), at = ((x + 0.42, y + 0.35), "right") if size > FRAGMENT else (middle, "center")
-    ax.text(left, low, f"R{register}", color=theme.ink, fontsize=5, ha=at, va="center", zorder=5)
+    ax.text(left, low, f"R{register}", ha=at, va="center", zorder=5, **theme.text(5))
 
 
 def _path(ax: Axes, plan: Plan, theme: Theme) -> None:

@@ -8,8 +8,8 @@ from gemmsim.errors import MachineError
 from gemmsim.gpu.register_bench import CAPABILITY, Bench, room_for, self_check, steady_cycles
 from gemmsim.gpu.register_campaign import checks, measure_bodies, read_done
 from gemmsim.gpu.session import Gpu
-from gemmsim.loop_bodies import loop_body_of
-from gemmsim.register_variants import variants
+from gemmsim.machine_code.loop_bodies import loop_body_of
+from gemmsim.machine_code.register_variants import variants
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gemmsim.errors import InputError, short
-from gemmsim.instruction_streams import RZ
+from gemmsim.registers.instruction_streams import RZ
 
 WORD_BYTES = 16
 NO_BARRIER = 7

@@ -9,10 +9,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.instruction_streams import KEPT_SLOTS, RZ, SLOTS, Instruction, Stream
-from gemmsim.operand_cache import NO_READ, NOT_EMPTIED, Bools, found_kept
-from gemmsim.port_machine import Ints, PortMachine, Reads, port_machine
-from gemmsim.register_files import RegisterFile
+from gemmsim.registers.instruction_streams import KEPT_SLOTS, RZ, SLOTS, Instruction, Stream
+from gemmsim.registers.operand_cache import NO_READ, NOT_EMPTIED, Bools, found_kept
+from gemmsim.registers.port_machine import Ints, PortMachine, Reads, port_machine
+from gemmsim.registers.register_files import RegisterFile
 
 MOST_PASSES = 64
 """Passes after which a loop that has not come back to a state is taken as it is."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gemmsim.cubin import FIRST_WIDE_SM
-from gemmsim.encoding import WORD_BYTES
 from gemmsim.errors import InputError, short
-from gemmsim.sass import Function, Instruction
+from gemmsim.machine_code.cubin import FIRST_WIDE_SM
+from gemmsim.machine_code.encoding import WORD_BYTES
+from gemmsim.machine_code.sass import Function, Instruction
 
 ALLOWED = "the text of `nvdisasm -c -hex` or `cuobjdump -sass`"
 

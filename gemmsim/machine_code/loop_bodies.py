@@ -18,10 +18,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gemmsim.encoding import Control, encode
 from gemmsim.errors import InputError, short
-from gemmsim.instruction_streams import RZ
-from gemmsim.sass import Instruction
+from gemmsim.machine_code.encoding import Control, encode
+from gemmsim.machine_code.sass import Instruction
+from gemmsim.registers.instruction_streams import RZ
 
 SHARED_UNIFORM, GLOBAL = 2, 4
 SHARED_SPREAD: Mapping[int, int] = {32: 6, 64: 7, 128: 3}

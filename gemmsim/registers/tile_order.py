@@ -14,9 +14,9 @@ from functools import lru_cache
 from itertools import chain
 
 from gemmsim.errors import InputError, require, short
-from gemmsim.register_files import RegisterFile
-from gemmsim.registers import Instruction, PortReport, Stream
-from gemmsim.tile_allocation import Allocation, ThreadTile
+from gemmsim.registers.reads import Instruction, PortReport, Stream
+from gemmsim.registers.register_files import RegisterFile
+from gemmsim.registers.tile_allocation import Allocation, ThreadTile
 
 Cell = tuple[int, int]
 """Row and column of an accumulator within the tile."""

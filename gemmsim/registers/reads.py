@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gemmsim.errors import require
-from gemmsim.instruction_streams import RZ, SLOTS, Instruction, Stream
-from gemmsim.port_runs import Conflict, Cost, run
-from gemmsim.register_files import RegisterFile, register_file
+from gemmsim.registers.instruction_streams import RZ, SLOTS, Instruction, Stream
+from gemmsim.registers.port_runs import Conflict, Cost, run
+from gemmsim.registers.register_files import RegisterFile, register_file
 
 __all__ = ["RZ", "SLOTS", "Conflict", "Instruction", "PortReport", "Stream", "simulate"]
 

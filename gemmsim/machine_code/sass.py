@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from gemmsim.encoding import Control, control_of
-from gemmsim.opcodes import OPCODES, Opcode
+from gemmsim.machine_code.encoding import Control, control_of
+from gemmsim.machine_code.opcodes import OPCODES, Opcode
 
 ASSUMED = Control()
 """How an instruction is issued where the text has no words: stall 1, bit 109 set, as in the inner part of loops."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, product
 
-from gemmsim.instruction_streams import RZ
-from gemmsim.loop_bodies import GLOBAL, SHARED_SPREAD, SHARED_UNIFORM, LoopBody, register_name
+from gemmsim.machine_code.loop_bodies import GLOBAL, SHARED_SPREAD, SHARED_UNIFORM, LoopBody, register_name
+from gemmsim.registers.instruction_streams import RZ
 
 LOADED = 8
 """Loads write R8 to R15: no FFMA reads them, so nothing waits."""

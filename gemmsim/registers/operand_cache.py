@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.register_files import RegisterFile
+from gemmsim.registers.register_files import RegisterFile
 
 Bools = NDArray[np.bool_]
 Registers = NDArray[np.int32]

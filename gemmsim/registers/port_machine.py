@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.instruction_streams import SLOTS
-from gemmsim.register_files import RegisterFile
+from gemmsim.registers.instruction_streams import SLOTS
+from gemmsim.registers.register_files import RegisterFile
 
 Ints = NDArray[np.int64]
 PAIR = 2

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gemmsim.encoding import WORD_BYTES
 from gemmsim.errors import InputError
-from gemmsim.sass import Function, Instruction
+from gemmsim.machine_code.encoding import WORD_BYTES
+from gemmsim.machine_code.sass import Function, Instruction
 
 
 @dataclass(frozen=True)

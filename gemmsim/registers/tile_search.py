@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, permutations, product, zip_longest
 from math import factorial, prod
 
-from gemmsim.register_files import RegisterFile, register_file
-from gemmsim.registers import PortReport, simulate
-from gemmsim.tile_allocation import (
+from gemmsim.registers.reads import PortReport, simulate
+from gemmsim.registers.register_files import RegisterFile, register_file
+from gemmsim.registers.tile_allocation import (
     ACCUMULATORS,
     Allocation,
     Placement,
@@ -26,7 +26,7 @@ from gemmsim.tile_allocation import (
     placement,
     with_run,
 )
-from gemmsim.tile_order import ORDERS, Order, Plan
+from gemmsim.registers.tile_order import ORDERS, Order, Plan
 
 FLAGS_TRIED = ("next", "held", "all")
 """Those that can be best: an operand that nothing keeps is read once more than it need be."""

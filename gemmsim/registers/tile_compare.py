@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import product
 
 from gemmsim.errors import InputError, require
-from gemmsim.register_files import RegisterFile, register_file
-from gemmsim.registers import Instruction, PortReport, Stream, simulate
-from gemmsim.tile_allocation import ACCUMULATORS, Runs, ThreadTile, allocate, placement
-from gemmsim.tile_order import FLAGS, Order, Plan
-from gemmsim.tile_search import Found, best_plan
+from gemmsim.registers.reads import Instruction, PortReport, Stream, simulate
+from gemmsim.registers.register_files import RegisterFile, register_file
+from gemmsim.registers.tile_allocation import ACCUMULATORS, Runs, ThreadTile, allocate, placement
+from gemmsim.registers.tile_order import FLAGS, Order, Plan
+from gemmsim.registers.tile_search import Found, best_plan
 
 NO_PRODUCT = "the FFMA of the stream are no outer products: {why}"
 

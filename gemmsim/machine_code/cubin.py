@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmsim.encoding import WORD_BYTES
 from gemmsim.errors import InputError, unknown
+from gemmsim.machine_code.encoding import WORD_BYTES
 
 CUDA_MACHINE = 190
 CODE_PREFIX = ".text."
@@ -96,7 +96,7 @@ def parse_cubin(image: bytes, name: str = "cubin") -> CubinFile:
         return _parsed(image, name)
     except InputError:
         raise
-    except (struct.error, IndexError, ValueError):
+    except (struct.error, IndexError, ValueError, OverflowError):
         raise InputError(f"{name} is cut off or damaged: its ELF headers point beyond its {len(image)} bytes") from None
 
 
