@@ -11,10 +11,11 @@ PIP := $(RUN) pip --disable-pip-version-check -qq install
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 GPU := $(VENV)/.gpu
+CUBLAS := $(VENV)/.cublas
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz check format golden registers bench measure lock wheel clean FORCE
+.PHONY: help demo test fuzz check format golden registers docs bench measure lock wheel clean FORCE
 
 help:
 	@echo "make demo      predict the ladder for an H200, compare with the shipped records, write reports/"
@@ -24,7 +25,9 @@ help:
 	@echo "make format    bring the code into the form that check wants"
 	@echo "make golden    write the golden predictions anew, to review in the diff"
 	@echo "make registers compile the kernels for the table of registers (no GPU needed; minutes)"
+	@echo "make docs      write docs/walk.md and its pictures anew, with the numbers of today"
 	@echo "make bench     time the program itself"
+	@echo "make bench-gpu time the kernels beside cuBLAS on this machine's GPU"
 	@echo "make measure   run the ladder on this machine's GPU and compare with the predictions"
 	@echo "make wheel     build the wheel and the source distribution in dist/"
 	@echo "make lock      write requirements/ anew; UPGRADE=1 takes the newest versions"
@@ -60,9 +63,17 @@ registers: $(DEV)
 	$(RUN) campaigns.registers
 	$(RUN) campaigns.register_streams
 
+docs: $(CORE)
+	$(RUN) docs.build
+
 bench: $(CORE)
 	$(RUN) benchmarks.speed
 	$(RUN) benchmarks.occupancy
+	$(RUN) benchmarks.search
+
+bench-gpu: cuda $(CUBLAS)
+	@mkdir -p reports
+	$(RUN) benchmarks.cublas --out reports/cublas.jsonl
 
 measure: cuda $(GPU)
 	@mkdir -p reports
@@ -117,6 +128,11 @@ $(GPU): $(CORE)
 	@$(PIP) --requirement requirements/gpu.txt >$(VENV)/gpu.log 2>&1 || \
 	    { echo "PyCUDA could not be built, $(VENV)/gpu.log says why; it needs a C++ compiler and the CUDA toolkit, which, if it" \
 	    "is there, can be named: make measure CUDA_ROOT=/usr/local/cuda"; exit 1; } >&2
+	@touch $@
+
+$(CUBLAS): $(GPU)
+	@echo "installing cuBLAS"
+	@$(PIP) --no-build-isolation --editable '.[cublas]'
 	@touch $@
 
 # The locks: every package with its version and hashes, for the oldest Python that is supported. Each

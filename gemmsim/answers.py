@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.compare import ComparedPoint, Comparison, Pick
 from gemmsim.device import Device
 from gemmsim.edges import Coverage, Edges
@@ -134,8 +135,8 @@ def occupancy_details(resident: Occupancy) -> Document:
     }
 
 
-def traffic(asked: Configuration, counted: Traffic) -> Document:
-    """The document of `traffic`."""
+def traffic(asked: Configuration, counted: Traffic, caches: CacheTraffic | None = None) -> Document:
+    """The document of `traffic`; without `caches`, of a launch that does not fit, bytes below L1 are bounds."""
     by_direction = {"shared_load": counted.shared_load, "shared_store": counted.shared_store}
 
     def shared(name: str) -> Document:
@@ -150,8 +151,9 @@ def traffic(asked: Configuration, counted: Traffic) -> Document:
             "shared": counted.reads.shared_memory,
             "register": counted.reads.register,
         },
-        "bytes": counted.bytes,
-        "bounds": counted.bounds,
+        "bytes": counted.bytes | (caches.bytes if caches else {}),
+        "bounds": {} if caches else counted.bounds,
+        "caches": caches.counters if caches else None,
         "requests": {
             "global_load": counted.global_load.requests + (counted.copies.requests if counted.copies else 0),
             "global_store": counted.global_store.requests,

@@ -13,6 +13,7 @@ import numpy as np
 from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import kernel as kernel_named
+from gemmsim.notebook import as_table
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
 from gemmsim.record_files import latest
@@ -94,6 +95,8 @@ class Comparison:
     counters: Mapping[str, CounterAgreement]
     failed: tuple[Record, ...]
     skipped: tuple[str, ...] = ()
+
+    _repr_html_ = as_table
 
     @property
     def errors(self) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -10,6 +10,7 @@ import numpy as np
 from gemmsim.access import SharedAccess, shared_accesses
 from gemmsim.edges import Edges, edges
 from gemmsim.kernels import Kernel, Resources, Widths
+from gemmsim.notebook import as_table
 from gemmsim.problem import Problem
 from gemmsim.tiling import Grid, Tiling, grid
 from gemmsim.traffic import AccessCost, access_costs
@@ -31,6 +32,8 @@ class Decomposition:
     accesses: tuple[AccessCost, ...]
     conflicts: Mapping[str, str]
     edges: Edges
+
+    _repr_html_ = as_table
 
     @property
     def blocks(self) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from operator import attrgetter
+from functools import cached_property, reduce
+from operator import and_, attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ MOST_REGISTERS = 255
 REGISTER_FILE = 65536
 """Registers of a multiprocessor; the sources promise the compiler their threads a block, so it keeps a
 block within them."""
+WARPS_ROUNDED_AT_LAUNCH = 4
+"""A launch is checked as if the warps of a block were a multiple of it (cuda_occupancy.h, CUDA 13.0)."""
 MOST_OFFSET = 2**30
 """Elements within a tile's rows of a matrix whose bytes asynchronous copies count in 32 bits."""
 MOST_PARTIAL_BYTES = 2**31
@@ -211,7 +213,8 @@ class Kernel:
     def _tiles_fit(self, device: str, limit: int) -> Rule:
         return Rule(
             lambda of: self.shared_bytes(of) <= limit,
-            f"tiles {{tiles}} take {{taken}} bytes of shared memory a block; allowed on {{device}}: up to {limit} bytes",
+            "tiles {tiles} take {taken} bytes of shared memory a block; allowed on {device}:"
+            f" up to {limit} bytes",
             lambda of: {"tiles": _extents(of), "taken": self.shared_bytes(of), "device": device},
         )
 
@@ -274,8 +277,7 @@ class Kernel:
         """
 
         def where_aligned(leading: Count) -> Count:
-            width = np.where(leading % tiling.vector == 0, tiling.vector, 1)
-            return width if _array(width) else int(width)
+            return 1 + (leading % tiling.vector == 0) * (tiling.vector - 1)
 
         if self.warp_tiled:
             pitch_a, pitch_b = self.pitches(tiling)
@@ -308,17 +310,19 @@ class Kernel:
         """
         self.check(tiling, problem=problem)
         check(self.launch_rules(problem), tiling)
-        blocks = grid(problem, tiling).blocks
+        blocks, shared_bytes = grid(problem, tiling).blocks, self.shared_bytes(tiling)
+        return Launch(blocks, tiling.threads, shared_bytes, self.macros(problem, tiling))
+
+    def macros(self, problem: Problem, tiling: Tiling) -> dict[str, Count]:
+        """What the source is compiled with."""
         widths = self.widths(problem, tiling)
         names = [name for name in FIELDS if name in MACROS or (name in self.fields and name != "vector")]
         macros = {name.upper(): getattr(tiling, name) for name in names}
         macros |= {"VECTOR_A": widths.global_a, "VECTOR_B": widths.global_b, "VECTOR_C": widths.global_c}
         macros |= {"READ_A": widths.shared_a, "READ_B": widths.shared_b}
-        if "split_k" in self.fields:
-            macros["TILES"] = np.where(tiling.split_k > 1, blocks // tiling.split_k, 1)
-            if not _array(tiling.split_k, blocks):
-                macros["TILES"] = int(macros["TILES"])
-        return Launch(blocks, tiling.threads, self.shared_bytes(tiling), macros)
+        if "split_k" in self.fields:  # nothing is shared where k is whole
+            macros["TILES"] = 1 + (tiling.split_k > 1) * (grid(problem, tiling).tiles - 1)
+        return macros
 
     def resources(self, problem: Problem, tiling: Tiling, registers_per_thread: int | None = None) -> Resources:
         """What one block takes; registers are the compiler's where given, else an estimate.
@@ -340,7 +344,8 @@ class Kernel:
             if self.prefetches and not self.copies:
                 registers = registers + vectors_a * widths.global_a + vectors_b * widths.global_b
         needed = np.clip(ceil_div(registers + REGISTERS_BESIDE_TILES, 8) * 8, 32, MOST_REGISTERS)
-        estimate = np.minimum(needed, REGISTER_FILE // (tiling.warps * WARP_SIZE) // 8 * 8)
+        counted_warps = ceil_div(tiling.warps, WARPS_ROUNDED_AT_LAUNCH) * WARPS_ROUNDED_AT_LAUNCH
+        estimate = np.minimum(needed, REGISTER_FILE // (counted_warps * WARP_SIZE) // 8 * 8)
         return Resources(threads, estimate if _array(estimate) else int(estimate), shared, "estimate")
 
     def describe(self, tiling: Tiling) -> str:
@@ -369,10 +374,8 @@ def _array(*values: Any) -> bool:
 
 def _widest(*multiples: Count) -> Count:
     """The widest of 4, 2 and 1 elements that divides them all: keeps every access aligned."""
-    common: Any = 4
-    for multiple in multiples:
-        common = np.gcd(common, multiple)
-    return common if _array(common) else int(common)
+    twos, fours = (reduce(and_, (multiple % width == 0 for multiple in multiples)) for width in (2, 4))
+    return 1 + twos + 2 * fours
 
 
 def _extents(tiling: Tiling) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gemmsim.device import Capability
+from gemmsim.notebook import as_table
 from gemmsim.problem import LARGEST_COUNT, Count, ceil_div, require_one_shape, whole_number
 from gemmsim.tiling import WARP_SIZE
 
@@ -44,6 +45,8 @@ class Occupancy:
     limiters: tuple[str, ...] | Mapping[str, Any]
     launches: Any
     reason: str | None
+
+    _repr_html_ = as_table
 
 
 def occupancy(

@@ -91,6 +91,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add("--resume", action="store_true", help="take from that file what is done already")
     add("--counters", action="store_true", help="count with Nsight Compute as well")
     add("--no-flush", action="store_true", help="leave in the L2 cache what the launch before left")
+    add("--workers", metavar="N", help="share the points among N processes, the i-th with the i-th GPU (needs Dask)")
+    add("--scheduler", metavar="ADDRESS", help="share them among the workers of a Dask scheduler: tcp://HOST:8786")
     add("--device", metavar="NAME|FILE.toml", help="what the GPU here is, where its own name does not say")
 
 

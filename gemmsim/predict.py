@@ -18,6 +18,7 @@ from gemmsim.banks import PASS_BYTES
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.launch_waves import Waves
+from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.port_shares import PortShare, port_share
 from gemmsim.problem import Problem, ceil_div, require_one_shape
@@ -44,6 +45,8 @@ class Prediction:
     waves: Any
     ports: PortShare
     calibrated: bool = False
+
+    _repr_html_ = as_table
 
     @property
     def time_s(self) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gemmsim import narrate
 from gemmsim.answers import DEVICE_NUMBERS, source_of
+from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.compare import Comparison, Pick
 from gemmsim.console import facts, line, table
 from gemmsim.device import Device
@@ -57,8 +58,8 @@ def explanation(
         facts("The same tiling in kernels that guard less (those of gemmsim guard all)", narrate.unguarded(found.edges))
 
 
-def traffic(asked: Configuration, counted: Traffic) -> None:
-    """Counts of every level, the whole launch."""
+def traffic(asked: Configuration, counted: Traffic, caches: CacheTraffic | None = None) -> None:
+    """Counts of every level, the whole launch; without `caches` bounds of what passes below L1."""
     _heading(asked)
     reads, copies, closed = counted.reads, counted.copies, formulas(asked.kernel)
     table(
@@ -94,13 +95,14 @@ def traffic(asked: Configuration, counted: Traffic) -> None:
     notes = {
         "compulsory": "A and B read once, C written once",
         "global_issued": "what active lanes ask for",
-        "l2": f"{counted.bounds['l2']} bound: 32 a sector",
-        "dram": f"{counted.bounds['dram']} bound: all reuse in L2",
+        "l2": "modelled" if caches else f"{counted.bounds['l2']} bound: 32 a sector",
+        "dram": "modelled, caches empty before" if caches else f"{counted.bounds['dram']} bound: all reuse in L2",
     }
+    moved = counted.bytes | (caches.bytes if caches else {})
     table(
         "Bytes",
         ("what", "bytes", "", ""),
-        ((words(name), count(of), si(of, "B"), notes[name]) for name, of in counted.bytes.items()),
+        ((words(name), count(of), si(of, "B"), notes[name]) for name, of in moved.items()),
         text=(0, 3),
     )
 

@@ -76,10 +76,10 @@ class Tiling:
 
     @classmethod
     def unchecked(cls, **values: Any) -> Tiling:
-        """A tiling of which nothing is checked, for rules to be asked about; what is not given is its default."""
+        """A tiling of which nothing is checked, for rules to be asked about; it has the fields that are given."""
         tiling = object.__new__(cls)
-        for name in FIELDS:
-            object.__setattr__(tiling, name, values[name] if name in values else getattr(cls, name))
+        for name, value in values.items():
+            object.__setattr__(tiling, name, value)
         return tiling
 
     @property

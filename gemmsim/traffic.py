@@ -18,6 +18,7 @@ from gemmsim.banks import PASS_BYTES
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.errors import InputError, require
 from gemmsim.kernels import Kernel, Widths
+from gemmsim.notebook import as_table
 from gemmsim.problem import LARGEST_COUNT, Count, Problem, fits
 from gemmsim.tile_classes import count_copy_passes, count_global, count_past_l1_sectors
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
@@ -203,6 +204,8 @@ class Traffic:
     global_load: GlobalCounts
     global_store: GlobalCounts
     copies: Copies | None = None
+
+    _repr_html_ = as_table
 
     @property
     def counters(self) -> dict[str, int]:

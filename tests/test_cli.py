@@ -57,7 +57,7 @@ def test_reads_of_the_textbook_example(answer, options, in_global, in_shared, in
     assert found["bytes"]["compulsory"] == 3 * 2048**2 * 4
     assert found["ffma"] == 2048**3
     assert found["flop"] == 2 * 2048**3
-    assert found["bounds"] == {"l2": "upper", "dram": "lower"}
+    assert found["bounds"] == {}  # of bytes that are modelled
 
 
 def test_traffic_has_every_key(answer):
@@ -70,7 +70,9 @@ def test_traffic_has_every_key(answer):
     assert found["bytes"].keys() == {"global_issued", "l2", "dram", "compulsory"}
     assert found["formulas"].keys() == {"global", "shared", "register"}
     sectors = found["sectors"]["global_load"] + found["sectors"]["global_store"]
-    assert found["bytes"]["l2"] == 32 * sectors
+    assert found["bytes"]["l2"] >= 32 * found["caches"]["l1_fill_sectors"]
+    assert found["bytes"]["l2"] <= 32 * sectors
+    assert found["bytes"]["dram"] >= found["bytes"]["compulsory"]
 
 
 def test_predict_says_what_python_says(answer):

@@ -7,23 +7,39 @@ import json
 import pytest
 
 from gemmsim.gpu import register_campaign
+from gemmsim.gpu.calibrate import PARTS
 from gemmsim.machine_code.loop_bodies import LoopBody
 from gemmsim.machine_code.register_variants import variants
 
 
-def test_without_a_gpu_the_machine_cannot(refusal, monkeypatch, tmp_path):
+@pytest.mark.parametrize("parts", ["registers", "", "l1 dram"])
+def test_without_a_gpu_the_machine_cannot(refusal, monkeypatch, tmp_path, parts):
     monkeypatch.setitem(__import__("sys").modules, "pycuda", None)
     monkeypatch.setitem(__import__("sys").modules, "pycuda.driver", None)
     out = tmp_path / "out.jsonl"
-    message = refusal(f"calibrate registers --out {out}", status=3)
+    message = refusal(f"calibrate {parts} --out {out}", status=3)
     assert message.startswith("running kernels needs an NVIDIA GPU")
     assert not out.exists()
+
+
+def test_a_file_that_is_no_calibration_is_refused_before_the_gpu_is_asked(refusal, tmp_path):
+    out = tmp_path / "out.toml"
+    out.write_text('{"name": "eee"}')
+    assert refusal(f"calibrate --out {out}", status=2).startswith(f"calibration file {out} is not readable as TOML")
+    assert out.read_text() == '{"name": "eee"}'
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("calibrate banks --out x.jsonl", "banks cannot be calibrated; known: registers"),
+        (
+            "calibrate banks --out x.jsonl",
+            f"banks cannot be calibrated; known: {', '.join(PARTS)}, registers",
+        ),
+        ("calibrate l1 registers --out x.jsonl", "registers has a file of its own; calibrate l1 registers in two runs"),
+        ("calibrate l1 --out x.toml --only eee", "--only belongs to registers; name that part alone"),
+        ("calibrate --out x.toml --streams s.jsonl", "--streams belongs to registers; name that part alone"),
+        ("calibrate --out no/such/folder.toml", "cannot write no/such/folder.toml"),
         ("calibrate registers --out x.jsonl --only nothing", "no stream has 'nothing' in its name; the first is 'eee'"),
         ("calibrate registers --out no/such/folder.jsonl", "cannot write no/such/folder.jsonl"),
         ("calibrate registers --out x.jsonl --streams none.jsonl", "cannot read none.jsonl"),

@@ -256,7 +256,7 @@ def test_help_and_version(gemmsim):
 
 def test_help_shows_what_there_is(gemmsim):
     shown = gemmsim("explain --help").out
-    assert shown.startswith("usage: gemmsim explain M [N K] --kernel K [options]\n")
+    assert shown.startswith("usage: gemmsim explain M [N K] (--kernel K | --why A B) [options]\n")
     tiling = shown.split("\ntiling:\n")[1].split("\nexample")[0]
     assert re.findall(r"^  (--[\w-]+)", tiling, re.MULTILINE) == [
         "--tile", "--thread", "--vector", "--pad-a", "--pad-b", "--swizzle", "--stages", "--warp", "--split-k",

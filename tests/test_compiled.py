@@ -127,3 +127,45 @@ def test_instructions_are_as_written(name, tiling, problem, compute_capability):
         assert copies >= 1
         assert rest == 0
         assert found == times(one, copies) + elsewhere
+
+
+SPLIT = {
+    "64x64": {"block_m": 64, "block_n": 64, "warp_m": 32, "warp_n": 32, "thread_m": 8, "thread_n": 4},
+    "32x32": {"block_m": 32, "block_n": 32, "warp_m": 16, "warp_n": 16, "thread_m": 4, "thread_n": 2},
+    "32x64": {"block_m": 32, "block_n": 64, "warp_m": 8, "warp_n": 16, "thread_m": 4, "thread_n": 1},
+}
+
+
+def conditions(code, first: int, last: int) -> int:
+    """Branches and exits from one instruction to another that do not always happen."""
+    return sum(each.opcode in ("BRA", "EXIT") and each.guard != "" for each in code.instructions[first:last])
+
+
+@pytest.mark.parametrize(
+    ("tile", "n", "split_k", "compute_capability"),
+    [
+        *(("64x64", 140, split_k, "9.0") for split_k in (2, 3, 4)),
+        *(("32x32", n, 2, "9.0") for n in (140, 141, 142)),
+        ("32x32", 140, 16, "9.0"), ("32x64", 140, 3, "9.0"), ("64x64", 140, 2, "8.0"), ("64x64", 140, 2, "12.0"),
+    ],
+)  # fmt: skip
+def test_partial_sums_are_loaded_whether_or_not_they_are_stored(tile, n, split_k, compute_capability):
+    """The model counts the partial sums of lanes outside C too, so nothing but the loop may stand before the loads."""
+    of = kernel("async")
+    tiling = of.tiling(**SPLIT[tile], block_k=8, stages=3, split_k=split_k)
+    cubin = compile_kernel(of, of.launch(Problem(130, n, 400), tiling), capability(compute_capability))
+    (code,) = disassembled_file(cubin.path)
+    loads = [number for number, each in enumerate(code.instructions) if each.opcode == "LDG"]
+    assert len(loads) == split_k
+    assert all(code.instructions[number].guard == "" for number in loads)
+    barrier = max(number for number in range(loads[0]) if code.instructions[number].opcode == "BAR")
+    loops = [
+        (each.target // 16, number)
+        for number, each in enumerate(code.instructions)
+        if each.opcode == "BRA" and each.target is not None and barrier < each.target // 16 < number
+    ]
+    around = [start for start, end in loops if start <= loads[0] and loads[-1] <= end]
+    if around:
+        assert conditions(code, max(around), loads[-1]) == 0
+    else:  # every warp has one piece: its condition alone
+        assert conditions(code, barrier, loads[-1]) <= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import synthetic
+from markupsafe import Markup
 
 from gemmsim import plots
 from gemmsim.compare import compare, counter_differences
@@ -23,13 +25,14 @@ from gemmsim.kernels import KERNELS
 from gemmsim.ladder import default_tiling
 from gemmsim.problem import Problem
 from gemmsim.records import Point, Record
-from gemmsim.report import write_report
-from gemmsim.report.chapter import chapter, fastest
-from gemmsim.report.pictures import PICTURES, roofline_points
+from gemmsim.report import page, tables, write_report
+from gemmsim.report.chapters import ANSWER, CHAPTERS
+from gemmsim.report.findings import fastest, findings
+from gemmsim.report.inline import inline, variables
 from gemmsim.report.surroundings import surroundings
-from gemmsim.report.tables import tables
 from gemmsim.units import duration, percent
 
+PICTURES = [each.picture for each in CHAPTERS if each.picture]
 H200, T4 = device("h200"), device("t4")
 LARGEST_PAGE_BYTES = 5_000_000
 ALONE = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source"}
@@ -44,6 +47,7 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.open: list[str] = []
         self.text = ""
+        self.scripts: list[str] = []
         self.feed(text)
         self.close()
 
@@ -57,7 +61,9 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open[-1:] != ["style"]:
+        if self.open[-1:] == ["script"]:
+            self.scripts.append(data)
+        elif self.open[-1:] != ["style"]:
             self.text += data
 
     def all(self, name: str) -> list[dict[str, str]]:
@@ -73,8 +79,15 @@ def campaign(tmp_path_factory) -> tuple[list[Record], list[Path]]:
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Pictures of a few bytes, for tests of everything else."""
-    monkeypatch.setattr(plots, "render", lambda drawn, form: f"<{form}/>".encode())
+    """Pictures that show nothing, for tests of everything else: drawing takes seconds."""
+
+    def drawn(picture, of, name):
+        svg = b'<svg viewBox="0 0 1 1"></svg>'
+        shown = Markup(inline(svg, plots.LIGHT, name, picture.alt(of)))
+        files = {f"{name}.{form}": form.encode() for form in ("svg", "png")}
+        return page.Drawn(picture.alt(of), (("wide", shown),), f"{name}.svg", f"{name}.png"), files
+
+    monkeypatch.setattr(page, "_drawn", drawn)
 
 
 def report(folder: Path, records: list[Record], **options) -> tuple[Page, list[Path]]:
@@ -83,14 +96,14 @@ def report(folder: Path, records: list[Record], **options) -> tuple[Page, list[P
 
 
 def test_files_are_page_pictures_and_tables(campaign):
-    _, files = campaign
+    records, files = campaign
     assert files[0].name == "index.html"
     assert {path.name for path in files} == {path.name for path in files[0].parent.iterdir()}
     stems = {path.stem for path in files if path.suffix in (".svg", ".png")}
     assert stems == {f"h200-{picture.name}" for picture in PICTURES}
-    assert {path.stem for path in files if path.suffix == ".csv"} == {
-        f"h200-{name}" for name in ("best", "picks", "ladder", "kernels", "counters", "counts", "points", "failed")
-    }
+    found = findings(records, H200)
+    made = [*ANSWER, *(each for chapter in CHAPTERS for each in chapter.tables)]
+    assert {path.stem for path in files if path.suffix == ".csv"} == {f"h200-{each(found).name}" for each in made}
     for path in files:
         content = path.read_bytes()
         if path.suffix == ".svg":
@@ -99,20 +112,31 @@ def test_files_are_page_pictures_and_tables(campaign):
             assert content.startswith(b"\x89PNG\r\n\x1a\n")
 
 
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _sources(text: str) -> set[str]:
+    """Addresses that the data names as sources; nothing loads them."""
+    data = text.partition('<script type="application/json"')[2].partition("</script>")[0]
+    return set(re.findall(r"https?://[^\"<]*", data))
+
+
 def test_page_stands_alone(campaign):
     _, files = campaign
     text = files[0].read_text(encoding="utf-8")
     assert len(text.encode()) <= LARGEST_PAGE_BYTES
     parsed = Page(text)
     assert not parsed.open
-    assert not {tag for tag, _ in parsed.elements} & {"script", "link", "iframe", "object", "embed"}
+    assert not {tag for tag, _ in parsed.elements} & {"link", "iframe", "object", "embed", "img"}
     for tag, attributes in parsed.elements:
-        for name in ("src", "srcset", "href", "data", "poster", "action"):
-            target = attributes.get(name, "")
-            assert not re.match(r"(https?:)?//", target), (tag, target)
-            if name in ("src", "srcset") and target:
-                assert target.startswith("data:image/svg+xml;base64,")
-    assert not re.search(r"https?://|@import|url\(", text)
+        for name in ("src", "srcset", "href", "data", "poster", "action", "xlink:href"):
+            assert re.match(r"#|data:image/png|[\w-]+\.(csv|svg|png)$|$", attributes.get(name, "")), (tag, attributes)
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert set(re.findall(r"https?://[^\"<]*", text)) <= {"http://www.w3.org/1999/xlink"} | _sources(text)
+    (policy,) = (each["content"] for each in parsed.all("meta") if "http-equiv" in each)
+    assert policy.startswith("default-src 'none';")
+    assert all(f"'sha256-{_hash(each)}'" in policy for each in parsed.scripts[1:])
     ids = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for link in parsed.all("a"):
@@ -122,20 +146,41 @@ def test_page_stands_alone(campaign):
 
 def test_every_picture_says_in_words_what_it_shows(campaign):
     _, files = campaign
-    parsed = Page(files[0].read_text(encoding="utf-8"))
-    images = parsed.all("img")
-    assert len(images) == len(PICTURES)
-    for image in images:
-        assert len(image["alt"]) > 60
-        assert re.search(r"\d", image["alt"])
-        embedded = base64.b64decode(image["src"].partition(",")[2])
-        assert embedded in [path.read_bytes() for path in files if path.suffix == ".svg"]
-    others = parsed.all("source")
-    narrow = [source["srcset"] for source in others if "max-width" in source["media"]]
-    assert len(narrow) == 2 * sum(picture.draw_narrow is not None for picture in PICTURES) == 4
-    assert len({source["srcset"] for source in others} - {image["src"] for image in images}) == len(PICTURES) + 4
-    for picture in PICTURES:
-        assert len(re.findall(r"\.(?: |$)", picture.reading)) == 2, "two sentences on how to read it"
+    text = files[0].read_text(encoding="utf-8")
+    parsed = Page(text)
+    labels = [each["aria-label"] for each in parsed.all("svg")]
+    assert len(set(labels)) == len(PICTURES)
+    assert len(labels) == sum(4 if picture.is_field else 2 for picture in PICTURES)
+    for label in labels:
+        assert len(label) > 60
+        assert re.search(r"\d", label)
+    assert {each["role"] for each in parsed.all("svg")} == {"img"}
+    assert "nan" not in " ".join(labels)
+    for chapter in CHAPTERS:
+        assert len(re.findall(r"\.(?: |$)", chapter.reading)) == 2, "two sentences on how to read it"
+
+
+def test_what_a_picture_refers_to_is_in_it(campaign):
+    _, files = campaign
+    pictures = re.findall(r"<svg .*?</svg>", files[0].read_text(encoding="utf-8"), re.DOTALL)
+    assert pictures
+    for picture in pictures:
+        ids = re.findall(r'\bid="([^"]*)"', picture)
+        assert len(ids) == len(set(ids))
+        referred = set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', picture))
+        assert {first or second for first, second in referred} <= set(ids)
+        assert "clip-path" in picture
+
+
+def test_pictures_on_the_page_have_its_colors(campaign):
+    _, files = campaign
+    text = files[0].read_text(encoding="utf-8")
+    for picture in re.findall(r'<div class="picture (?:wide|narrow)">(.*?)</div>', text, re.DOTALL):
+        assert not re.findall(r"(?<!&)#[0-9a-f]{6}\b", picture)
+        assert "var(--ink)" in picture
+    for theme in (plots.LIGHT, plots.DARK):
+        for color, variable in variables(theme).items():
+            assert f"{variable}: {color};" in text
 
 
 def test_the_answer_comes_first(campaign):
@@ -147,12 +192,12 @@ def test_the_answer_comes_first(campaign):
     equal = sum(each.equal for each in found.counters.values())
     total = sum(each.total for each in found.counters.values())
     assert total - equal == 1
-    head = text[: text.index("Pictures")]
+    head = text[: text.index("Reads at every level of the ladder Each step")]
     for said in (
         f"Fastest at {largest}: {best.point.kernel}",
-        f"Predicted {duration(best.predicted_s)}, measured {duration(best.measured_s)}",
-        f"{percent(largest.flop / best.measured_s / H200.fp32_flop_per_s)} of the FP32 peak",
-        f"says that {best.prediction.bound_by.replace('_', ' ')} binds",
+        f"Predicted {duration(best.predicted_s)} Measured {duration(best.measured_s)}",
+        f"Of the FP32 peak of 66.9 TFLOP/s {percent(largest.flop / best.measured_s / H200.fp32_flop_per_s)}",
+        f"Bound by, says the model {best.prediction.bound_by.replace('_', ' ')}",
         f"Mean absolute error {percent(found.mape)}",
         f"Kendall tau, all points {found.kendall_tau:.3f}",
         f"Kendall tau within a size {found.tau_within_problems:.3f}",
@@ -200,7 +245,9 @@ def test_csv_numbers_are_those_of_compare(campaign):
 
 def test_ladder_table_has_the_numbers_of_the_pictures(campaign):
     records, files = campaign
-    frame = pd.read_csv(files[0].parent / "h200-ladder.csv").set_index("kernel")
+    frame = pd.concat(
+        [pd.read_csv(files[0].parent / f"h200-{name}.csv").set_index("kernel") for name in ("reads", "terms")], axis=1
+    )
     assert frame.index.tolist() == list(KERNELS)
     assert set(frame["register_reads"]) == {2 * 4096**3}
     assert frame["global_reads"]["shared"] == 2 * 4096**3 // 32
@@ -212,7 +259,7 @@ def test_ladder_table_has_the_numbers_of_the_pictures(campaign):
 
 def test_only_differing_counts_stand_on_the_page(campaign):
     records, _ = campaign
-    (table,) = (table for table in tables(chapter(records, H200)) if table.name == "counts")
+    table = tables.counts(findings(records, H200))
     assert table.shown_rows is not None
     assert [row[-1] for row in table.shown_rows] == [-12]
     assert len(table.shown) == 1
@@ -242,20 +289,22 @@ def test_one_line_is_enough(tmp_path, undrawn):
     assert "nan" not in parsed.text.lower()
     assert "h200-picks.csv" not in {path.name for path in files}  # one point leaves no choice
     assert re.search(r"\b0 of \d+ counts differ", parsed.text)
-    assert len(parsed.all("img")) == len(PICTURES)
-    frame = pd.read_csv(files[0].parent / "h200-ladder.csv").set_index("kernel")
+    assert {"h200-compare", "h200-terms"} <= {each["id"] for each in parsed.all("section") if "class" in each}
+    frame = pd.read_csv(files[0].parent / "h200-terms.csv").set_index("kernel")
     assert frame["measured_s"].notna().to_dict() == {name: name == "naive" for name in KERNELS}
 
 
-def test_only_failures_still_make_a_page(tmp_path):
+def test_only_failures_still_make_a_page(tmp_path, undrawn):
     failures = [synthetic.failed(POINT, H200, "no GPU answered"), synthetic.failed(_larger(), H200, "out of memory")]
     parsed, files = report(tmp_path, failures)
     assert "None of the 2 points has a time" in parsed.text
     assert "no GPU answered" in parsed.text
     assert f"predicts at {_larger().problem}" in " ".join(parsed.text.split())
-    assert [image["alt"].partition(" ")[0] for image in parsed.all("img")] == ["Rooflines", "Times", "Reads,"]
+    labels = list(dict.fromkeys(each["aria-label"].partition(" ")[0] for each in parsed.all("svg")))
+    assert labels[:3] == ["Reads,", "Rooflines", "Times"]
+    assert "Predicted" not in labels
     assert "h200-points.csv" not in {path.name for path in files}
-    assert not re.search(r"measured \d", "".join(image["alt"] for image in parsed.all("img")))
+    assert not re.search(r"measured \d", "".join(each["aria-label"] for each in parsed.all("svg")))
 
 
 def _larger() -> Point:
@@ -265,7 +314,7 @@ def _larger() -> Point:
 def test_a_size_that_most_kernels_refuse_leaves_them_out(tmp_path, undrawn):
     size = 1_664_510  # 2mnk just fits 63 bits, padded to whole tiles it does not
     point = Point(Problem(size, size, size), "naive", default_tiling(KERNELS["naive"]))
-    assert len(chapter([synthetic.failed(point, H200, "out of memory")], H200).rungs) < len(KERNELS)
+    assert len(findings([synthetic.failed(point, H200, "out of memory")], H200).rungs) < len(KERNELS)
     parsed, _ = report(tmp_path, [synthetic.failed(point, H200, "out of memory")])
     assert "1,664,510" in parsed.text
 
@@ -273,7 +322,7 @@ def test_a_size_that_most_kernels_refuse_leaves_them_out(tmp_path, undrawn):
 def test_two_devices_make_two_chapters(tmp_path, undrawn):
     records = [synthetic.timed(POINT, H200, 1.2), synthetic.timed(POINT, T4, 1.3), synthetic.timed(_larger(), T4, 1.3)]
     parsed, files = report(tmp_path, records)
-    assert [attributes["id"] for attributes in parsed.all("section")] == ["h200", "t4"]
+    assert [each["id"] for each in parsed.all("section") if "class" not in each] == ["h200", "t4"]
     for on, points in ((H200, 1), (T4, 2)):
         frame = pd.read_csv(files[0].parent / f"{on.name}-points.csv")
         assert frame["predicted_s"].tolist() == [p.predicted_s for p in compare(records, on).points]
@@ -283,7 +332,7 @@ def test_two_devices_make_two_chapters(tmp_path, undrawn):
 def test_a_device_given_leaves_the_others_out(tmp_path, undrawn):
     records = [synthetic.timed(POINT, H200, 1.2), synthetic.timed(POINT, T4, 1.3)]
     parsed, files = report(tmp_path, records, device=T4)
-    assert [attributes["id"] for attributes in parsed.all("section")] == ["t4"]
+    assert [each["id"] for each in parsed.all("section") if "class" not in each] == ["t4"]
     assert not [path for path in files if "h200" in path.name]
     with pytest.raises(InputError, match="no record of l4; it has: h200, t4"):
         report(tmp_path, records, device=device("l4"))
@@ -371,7 +420,7 @@ def unwritable(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["a file", "below a file", "no space for it", "closed"])
 def test_a_folder_that_cannot_be_written_is_one_line_before_all_is_drawn(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(plots, "render", lambda drawn, form: pytest.fail("drawn in vain"))
+    monkeypatch.setattr(page, "_drawn", lambda *_: pytest.fail("drawn in vain"))
     out = unwritable(tmp_path, kind)
     source = synthetic.write(tmp_path / "records.jsonl", [synthetic.timed(POINT, H200, 1.2)])
     with pytest.raises(InputError, match="cannot write the report into") as caught:
@@ -402,11 +451,11 @@ def test_an_interrupted_run_leaves_whole_files_alone(tmp_path, undrawn, monkeypa
 
 def test_the_later_of_two_measurements_counts():
     first, second = (synthetic.timed(POINT, H200, times) for times in (1.2, 1.6))
-    assert chapter([first, second], H200).fastest[0].error == pytest.approx(1 / 1.6 - 1)
+    assert findings([first, second], H200).fastest[0].error == pytest.approx(1 / 1.6 - 1)
     failure = synthetic.failed(POINT, H200, "out of memory")
     for either in ([failure, first], [first, failure]):  # a failure takes nothing back of what was timed
-        assert chapter(either, H200).failed == ()
-        assert len(chapter(either, H200).fastest) == 1
+        assert findings(either, H200).failed == ()
+        assert len(findings(either, H200).fastest) == 1
 
 
 def test_the_fastest_is_the_one_measured_so(campaign):
@@ -461,32 +510,14 @@ def test_rungs_say_which_tilings_they_have(campaign, tmp_path, undrawn):
         (one, "each kernel in its fastest measured tiling, or its default one where none was measured"),
         (failure, "each kernel in its default tiling"),
     ):
-        found = chapter(of, H200)
+        found = findings(of, H200)
         assert found.tilings == said
         for picture in PICTURES:
             if picture.name in ("reads", "terms"):
-                (ax,) = picture.draw(found, plots.LIGHT).axes
-                assert ax.get_title().endswith(f"\n{said}")
-                ticks = (ax.get_xticklabels(), ax.get_yticklabels())[picture.name == "terms"]
-                shown = [label.get_text().replace("\n", " ") for label in ticks]
+                (ax,) = picture.draw(found, plots.LIGHT, False).axes
+                shown = [label.get_text().replace("\n", " ") for label in ax.get_yticklabels()]
                 assert shown == [f"{rung.kernel.name} {rung.described}" for rung in found.rungs]
-            if picture.name == "rooflines":
-                assert said in picture.draw(found, plots.LIGHT).get_suptitle()
-
-
-def test_points_stand_at_the_intensity_of_the_model(campaign):
-    records, _ = campaign
-    found = chapter(records, H200)
-    points = roofline_points(found)
-    for level in points:
-        expected = [
-            rung.traffic.flop_per_byte[level]
-            for rung in found.rungs
-            for _ in ("predicted", "measured")
-            if level in rung.traffic.flop_per_byte
-        ]
-        assert [point.flop_per_byte for point in points[level]] == expected
-    assert {point.kernel for point in points["shared_memory"]} == set(KERNELS) - {"naive"}
+        assert tables.terms(found).note == f"{said[0].upper()}{said[1:]}."
 
 
 def environment(**values) -> Record:

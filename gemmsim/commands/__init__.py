@@ -11,13 +11,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from gemmsim import answers, register_table
+from gemmsim.caches.traffic import cache_traffic
+from gemmsim.cluster import MOST_WORKERS, measure_with_workers
 from gemmsim.commands.banks import add_banks, run_banks
 from gemmsim.commands.calibrate import add_calibrate, run_calibrate
 from gemmsim.commands.coalescing import add_coalescing, run_coalescing
 from gemmsim.commands.command import Answer, Command
+from gemmsim.commands.completion import add_completion, run_completion
 from gemmsim.commands.occupancy import add_occupancy, run_occupancy
+from gemmsim.commands.rank import add_rank, run_rank
+from gemmsim.commands.plot import add_plot, run_plot
+from gemmsim.commands.record_files import only_device, read, refusing_points
+from gemmsim.commands.rearrange import add_rearrange, run_rearrange
 from gemmsim.commands.registers import add_registers as add_register_forms
 from gemmsim.commands.registers import run_registers
+from gemmsim.commands.search import add_search, run_search
 from gemmsim.commands.why import add_why, run_why
 from gemmsim.compare import Comparison, compare
 from gemmsim.device import Device, device, devices
@@ -43,6 +51,7 @@ from gemmsim.options import (
     device_of,
     problem_of,
     registers_of,
+    whole,
 )
 from gemmsim.port_shares import PortShare, port_share
 from gemmsim.port_streams import simulate_loops
@@ -81,7 +90,10 @@ def run_traffic(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim traffic"""
     asked = configuration(args)
     counted = traffic(asked.problem, asked.kernel, asked.tiling)
-    return Answer(lambda: answers.traffic(asked, counted), lambda show: show.traffic(asked, counted))
+    taken = register_table.resources(asked.kernel, asked.problem, asked.tiling, asked.device.capability)
+    resident = int(resident_blocks(taken, asked.device).blocks_per_sm)
+    caches = cache_traffic(asked.problem, asked.kernel, asked.tiling, asked.device, resident) if resident else None
+    return Answer(lambda: answers.traffic(asked, counted, caches), lambda show: show.traffic(asked, counted, caches))
 
 
 def run_predict(args: argparse.Namespace, warn: Warn) -> Answer:
@@ -106,7 +118,7 @@ def _predicted(args: argparse.Namespace, asked: Configuration) -> tuple[Predicti
 def run_ladder(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim ladder"""
     problem, on = problem_of(args.sizes, args.dtype), device_of(args.device)
-    records, warnings = _read(args.records)
+    records, warnings = read(args.records)
     warnings += _too_large(problem, on)
     _each(warnings, warn)
     found = climb(problem, on, records)
@@ -130,9 +142,9 @@ def run_validate(args: argparse.Namespace, warn: Warn) -> Answer:
 
 def run_compare(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim compare"""
-    records, warnings = _read(args.records)
+    records, warnings = read(args.records)
     _each(warnings, warn)
-    on = _device(args) or device(_only_device(records))
+    on = _device(args) or device(only_device(records))
     with _telling(f"comparing {plural(len(records), 'record')}", len(records)):
         found = compare(records, on)
     return Answer(lambda: answers.comparison(found, warnings), lambda show: show.comparison(found))
@@ -150,7 +162,7 @@ def run_report(args: argparse.Namespace, warn: Warn) -> Answer:
         warnings.append(text)
         warn(text)
 
-    with _refusing_points(args.records):
+    with refusing_points(args.records):
         files = write_report(records, Path(args.out), _device(args), tell)
     return Answer(lambda: {"files": files, "warnings": warnings}, lambda show: show.files(files))
 
@@ -227,8 +239,14 @@ def _measured(args: argparse.Namespace, warn: Warn) -> list[Record]:
     from gemmsim.console import progress
 
     points = _points(args)
+    common = (args.counters, args.resume, not args.no_flush)
+    if args.workers is not None and args.scheduler is not None:
+        raise InputError("--workers starts workers here and --scheduler has its own; give one")
     with progress() as tell:
-        return measure(points, args.out, args.counters, args.resume, not args.no_flush, tell, warn, _device(args))
+        if args.workers is not None or args.scheduler is not None:
+            workers = None if args.workers is None else whole(args.workers, "--workers", 1, MOST_WORKERS)
+            return measure_with_workers(points, args.out, workers, args.scheduler, *common, tell, warn, _device(args))
+        return measure(points, args.out, *common, tell, warn, _device(args))
 
 
 def _points(args: argparse.Namespace) -> list[Point]:
@@ -250,41 +268,6 @@ def _device(args: argparse.Namespace) -> Device | None:
 
 def _all_ok(records: Sequence[Record]) -> bool:
     return all(record.ok for record in records)
-
-
-def _read(path: str | None) -> tuple[list[Record], list[str]]:
-    """(records, warnings) of the file, or of the shipped one."""
-    with _refusing_points(path):
-        return read_records(shipped_records() if path is None else path)
-
-
-@contextmanager
-def _refusing_points(path: str | None) -> Iterator[None]:
-    """Says of a file that has no record whether it is one of points."""
-    try:
-        yield
-    except InputError:
-        if path is None or not _holds_points(path):
-            raise
-        raise InputError(
-            f"{path} is a file of points, not of records; on a machine with a GPU, `gemmsim measure --points {path}"
-            " --out RECORDS.jsonl` makes records of them"
-        ) from None
-
-
-def _holds_points(path: str) -> bool:
-    try:
-        return bool(read_points(path))
-    except InputError:
-        return False
-
-
-def _only_device(records: Sequence[Record]) -> str:
-    """The device that all records are of; InputError where there are several to choose from."""
-    names = list(dict.fromkeys(record.device for record in records))
-    if len(names) > 1:
-        raise InputError(f"records of {len(names)} devices: {', '.join(names)}; choose one with --device")
-    return names[0]
 
 
 def _telling(text: str, records: int) -> AbstractContextManager[None]:
@@ -330,6 +313,13 @@ COMMANDS = {
         (add_launch, add_device, add_registers),
         run_predict,
     ),
+    "search": Command(
+        "every legal configuration ranked by predicted time, and why the first is first",
+        "M [N K] [options]",
+        "4096 --kernel warp_tiled --where block_k==8 --where thread_m==16 --top 5",
+        (add_search,),
+        run_search,
+    ),
     "measure": Command(
         "run kernels on the GPU here: verified, timed, recorded",
         _ONE_OR_MANY,
@@ -357,6 +347,13 @@ COMMANDS = {
         "--out reports",
         (add_records, add_folder),
         run_report,
+    ),
+    "plot": Command(
+        "one picture of the model or of records, as a file",
+        "NAME [M [N K]] --out FILE [options]",
+        "roofline 4096 --out roofline.pdf --style paper",
+        (add_plot,),
+        run_plot,
     ),
     "occupancy": Command(
         "what fits on a multiprocessor, what limits it, and the nearest cliffs",
@@ -386,14 +383,35 @@ COMMANDS = {
         (add_register_forms,),
         run_registers,
     ),
+    "rearrange": Command(
+        "the FFMA of a compiled main loop in a better order, proved, as a cubin",
+        "(KERNEL [M [N K]] | CUBIN) (--out CUBIN | --dry-run) [options]",
+        "async --dry-run",
+        (add_rearrange,),
+        run_rearrange,
+    ),
+    "rank": Command(
+        "a search space that others measured, ranked without measuring",
+        "[M [N K]] --kernel-tuner FILE [options]",
+        "--kernel-tuner RTX_3090.csv.gz --device rtx-3090",
+        (add_rank,),
+        run_rank,
+    ),
     "calibrate": Command(
         "microbenchmarks on the GPU here: what it does, where nobody says",
-        "registers --out FILE.jsonl [options]",
-        "registers --out streams.jsonl --resume",
+        "([PART…] --out FILE.toml | registers --out FILE.jsonl) [options]",
+        "--out my-gpu.toml",
         (add_calibrate,),
         run_calibrate,
     ),
     "devices": Command(
         "the GPUs known, each number with its source", "[NAME|FILE.toml] [options]", "h200", (add_name,), run_devices
+    ),
+    "completion": Command(
+        "a script that lets a shell complete commands, options and names",
+        "bash|zsh|fish",
+        "bash",
+        (add_completion,),
+        lambda args, _: run_completion(args, COMMANDS),
     ),
 }

@@ -1,8 +1,9 @@
-"""The file of --picture: which can be written, and writing it."""
+"""The file of a picture: which can be written, and writing it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg")
 
 
-def picture_path(text: str) -> Path:
+def picture_path(text: str, option: str = "--picture", forms: Sequence[str] = PICTURES) -> Path:
     """The file to draw into; InputError for one of another kind than those that can be written."""
     path = Path(text)
-    if path.suffix.lower() not in PICTURES:
-        raise InputError(f"--picture {short(text)} is no picture that can be written; allowed: {', '.join(PICTURES)}")
+    if path.suffix.lower() not in forms:
+        raise InputError(f"{option} {short(text)} is no picture that can be written; allowed: {', '.join(forms)}")
     os.environ["MPLBACKEND"] = "agg"  # no window opens, whatever a notebook around this asks Matplotlib for
     return path
 

@@ -101,6 +101,18 @@ def compile_many(
     return [done[key] for key in keys]
 
 
+def compile_all(
+    jobs: Sequence[Job], processes: int | None = None, progress: Callable[[int, int], None] | None = None
+) -> list[Cubin]:
+    """As `compile_many`, where every job is to compile: InputError for the first that does not."""
+    cubins = []
+    for result in compile_many(jobs, processes, progress):
+        if isinstance(result, Failure):
+            raise InputError(result.reason)
+        cubins.append(result)
+    return cubins
+
+
 def available_cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

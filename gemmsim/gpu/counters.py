@@ -98,7 +98,7 @@ def _count(points: list[Point], metrics: dict[str, str], warn: Warn, works: bool
     """As `count`; `works` says that the profiler has counted something before on this machine."""
     if not points:
         return []
-    run = _profile(points, list(metrics.values()))
+    run = profile(points, list(metrics.values()))
     _check_permission(run.log)
     launched = sum(outcome == "launched" for outcome in run.outcomes.values())
     if not run.rows:
@@ -162,7 +162,7 @@ def command(points_file: Path, log_file: Path, launches: int, metrics: Sequence[
     ]
 
 
-def _profile(points: Sequence[Point], metrics: Sequence[str]) -> Run:
+def profile(points: Sequence[Point], metrics: Sequence[str]) -> Run:
     """Run the profiler over a worker that launches each point once."""
     with tempfile.TemporaryDirectory(prefix="gemmsim-") as folder:
         points_file, log_file = Path(folder) / "points.jsonl", Path(folder) / "ncu.log"

@@ -62,7 +62,7 @@ def measure_point(gpu: Gpu, point: Point, device_name: str, flush: bool = True) 
     """
     environment = {**software(gpu.facts), "l2_flushed": flush}
     try:
-        with _failures(gpu, point):
+        with point_failures(gpu, point):
             return _measured(gpu, point, device_name, flush, environment)
     except PointError as failure:
         return Record.failed(point, device_name, Failure(str(failure)), environment)
@@ -73,7 +73,7 @@ def launch_once(gpu: Gpu, point: Point) -> None:
 
     Raises PointError when it cannot run or its launch fails.
     """
-    with _failures(gpu, point):
+    with point_failures(gpu, point):
         cubin, launch = _compiled(gpu, point)
         loaded = load(gpu, cubin, launch)
         with Buffers(gpu, point, *random_operands(point.problem, fresh_seed())) as buffers:
@@ -82,7 +82,7 @@ def launch_once(gpu: Gpu, point: Point) -> None:
 
 
 @contextmanager
-def _failures(gpu: Gpu, point: Point) -> Iterator[None]:
+def point_failures(gpu: Gpu, point: Point) -> Iterator[None]:
     """Turns every way in which a point can fail into PointError with one line."""
     driver = gpu.driver
     try:
@@ -206,7 +206,7 @@ def _measured(gpu: Gpu, point: Point, device_name: str, flush: bool, environment
         error = _verified(first, a, b, point)
         buffers.poison_c()
         environment |= under_load(gpu.facts, lambda: start()())  # before the samples: it brings the clocks up too
-        with _flusher(gpu, start, flush) as before:
+        with flusher(gpu, start, flush) as before:
             samples_s = time_launches(start, before)
         last = buffers.downloaded_c()
         if not np.array_equal(first, last):
@@ -240,7 +240,7 @@ def _check_memory(gpu: Gpu, point: Point) -> None:
 
 
 @contextmanager
-def _flusher(gpu: Gpu, start: Launcher, flush: bool) -> Iterator[Callable[[], object]]:
+def flusher(gpu: Gpu, start: Launcher, flush: bool) -> Iterator[Callable[[], object]]:
     """What brings L2 into the same state before every sample, and keeps the GPU busy while the sample's
     events and launch are queued, so that the events enclose no waiting for the host."""
     if not flush:

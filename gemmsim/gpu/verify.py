@@ -84,7 +84,7 @@ def verify(buffer: Matrix, a: Matrix, b: Matrix, block: tuple[int, int]) -> Verd
     signs happen to cancel, which is every second time.
     """
     m, n = a.shape[0], b.shape[1]
-    outside = _outside(buffer)
+    outside = written_outside(buffer)
     if outside:
         return Verdict(math.nan, outside)
     words = buffer[GUARD:-GUARD].reshape(m, n)
@@ -92,7 +92,7 @@ def verify(buffer: Matrix, a: Matrix, b: Matrix, block: tuple[int, int]) -> Verd
     if unwritten:
         return Verdict(math.nan, unwritten)
     c = words.view(np.float32)
-    norms = (_norms(a, 1), _norms(b, 0))
+    norms = (norms_along(a, 1), norms_along(b, 0))
     if 2 * m * n * a.shape[1] <= FULL_REFERENCE_FLOP:
         return _compare(c, a, b, norms, np.arange(m), np.arange(n))
     rows, columns = _picked(m, block[0]), _picked(n, block[1])
@@ -105,7 +105,8 @@ def verify(buffer: Matrix, a: Matrix, b: Matrix, block: tuple[int, int]) -> Verd
     return Verdict(max(by_rows.error, by_columns.error), _freivalds(c, a, b, norms))
 
 
-def _outside(buffer: Matrix) -> str | None:
+def written_outside(buffer: Matrix) -> str | None:
+    """What is wrong with the guard bands of a buffer, in one line; None if nothing."""
     for name, band in (("before", buffer[:GUARD]), ("after", buffer[-GUARD:])):
         touched = np.flatnonzero(band != POISON)
         if touched.size:
@@ -183,7 +184,8 @@ def _picked(size: int, block: int) -> Matrix:
     return np.array(sorted(picked))
 
 
-def _norms(matrix: Matrix, axis: int) -> Matrix:
+def norms_along(matrix: Matrix, axis: int) -> Matrix:
+    """The Euclidean norm of each row (axis 1) or column (axis 0), float64."""
     squares: Matrix = np.einsum("ij,ij->i" if axis == 1 else "ij,ij->j", matrix, matrix, dtype=np.float64)
     return np.sqrt(squares)
 

@@ -8,6 +8,7 @@ from gemmsim.plots import figures
 from gemmsim.plots.accuracy import errors, predicted_against_measured
 from gemmsim.plots.bank_map import bank_map
 from gemmsim.plots.ladder import reads_per_level, time_terms
+from gemmsim.plots.landscape import landscape_picture, landscape_pictures
 from gemmsim.plots.occupancy import chart, charts
 from gemmsim.plots.roofline import LEVELS, RooflinePoint, roofline, rooflines
 from gemmsim.plots.style import DARK, FORMS, LIGHT, PAPER, STYLES, Theme, figure, render
@@ -28,6 +29,8 @@ __all__ = [
     "errors",
     "figure",
     "figures",
+    "landscape_picture",
+    "landscape_pictures",
     "predicted_against_measured",
     "reads_per_level",
     "render",

@@ -50,7 +50,9 @@ def _draw(ax: Axes, slot: Served, theme: Theme, digits_points: float) -> None:
     color = theme.series[FIRST if slot.turn == 0 else LATER]
     for lane in slot.lanes:
         corner = (slot.banks.start - 0.5, lane - 0.5)
-        ax.add_patch(Rectangle(corner, len(slot.banks), 1, facecolor=color, edgecolor=theme.background, lw=0.5, zorder=2))
+        ax.add_patch(
+            Rectangle(corner, len(slot.banks), 1, facecolor=color, edgecolor=theme.background, lw=0.5, zorder=2)
+        )
         middle = (slot.banks.start + (len(slot.banks) - 1) / 2, lane)
         ax.text(
             *middle, str(slot.turn + 1), ha="center", va="center_baseline", zorder=4,

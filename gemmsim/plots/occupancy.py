@@ -32,18 +32,19 @@ def charts(
     title: str,
     theme: Theme = LIGHT,
     title_characters: int = TITLE_CHARACTERS,
+    most_ticks: int = MOST_TICKS,
 ) -> Figure:
     """The three charts, one below the other, with one title and one legend; `sweeps` by resource."""
     drawn.suptitle(textwrap.fill(title, title_characters), **theme.text(10.5))
     axes = drawn.subplots(len(CHARTS), 1, squeeze=False)[:, 0]
     for ax, resource in zip(axes, CHARTS, strict=True):
-        chart(ax, sweeps[resource], capability, theme)
+        chart(ax, sweeps[resource], capability, theme, most_ticks)
     handles = handles_of(drawn)
     legend_of_figure(drawn, handles, theme, len(handles))
     return drawn
 
 
-def chart(ax: Axes, sweep: Sweep, capability: Capability, theme: Theme = LIGHT) -> Axes:
+def chart(ax: Axes, sweep: Sweep, capability: Capability, theme: Theme = LIGHT, most_ticks: int = MOST_TICKS) -> Axes:
     """Resident warps for every value of one resource; the present value, and the nearest cliffs on its sides."""
     name, step = CHARTS[sweep.resource]
     last = int(sweep.values[-1])
@@ -63,7 +64,7 @@ def chart(ax: Axes, sweep: Sweep, capability: Capability, theme: Theme = LIGHT) 
         min(sweep.present, last), sweep.now.warps_per_sm, ls="", marker="o", ms=8, mec=theme.background,
         color=theme.ink, zorder=6, label="this block",
     )  # fmt: skip
-    while last / step > MOST_TICKS:
+    while last / step > most_ticks:
         step *= 2
     ticks, unit = range(0, last + 1, step), 1024 if name.endswith("(KiB)") else 1
     ax.set_xticks(ticks, [f"{tick // unit}" for tick in ticks])
@@ -74,6 +75,8 @@ def chart(ax: Axes, sweep: Sweep, capability: Capability, theme: Theme = LIGHT) 
     share.set_ylabel("Occupancy (%)", **theme.text(10))
     share.tick_params(colors=theme.ink, labelsize=theme.text_points, labelfontfamily=theme.family)
     share.set_yticks(range(0, 101, 25))
+    for spine in share.spines.values():
+        spine.set_color(theme.faint)
     finish(ax, theme, "")
     return ax
 

@@ -15,6 +15,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
@@ -52,10 +53,10 @@ class Theme:
 
 
 LIGHT = Theme(
-    "#ffffff", "#1a1d21", "#d5d8dc", ("#909090", "#c07e04", "#0380f5", "#036538", "#8c236f", "#3f03b4", "#3797cd")
+    "#ffffff", "#1a1d21", "#d5d8dc", ("#939387", "#f75802", "#159cdc", "#1a3fa6", "#7e4479", "#8904ff", "#8e3117")
 )
 DARK = Theme(
-    "#14171c", "#e8eaed", "#3a4048", ("#9f9ba3", "#faae30", "#54affd", "#0efb97", "#d0205a", "#7f4df0", "#ce0708")
+    "#14171c", "#e8eaed", "#3a4048", ("#98908e", "#ff8504", "#54affd", "#00ff6e", "#436993", "#8a0dff", "#c92131")
 )
 PAPER = replace(LIGHT, ink="#000000", faint="#c8c8c8", text_points=8.0, family="serif")
 """For print: black on white, in the letters of a paper."""
@@ -189,7 +190,7 @@ def legend_of_figure(drawn: Figure, handles: Mapping[str, Any], theme: Theme, co
         frameon=False, labelcolor=theme.ink, columnspacing=1.2, handletextpad=0.5,
     )  # fmt: skip
     for handle in legend.legend_handles:
-        if handle is not None:
+        if isinstance(handle, Line2D):  # faint lines are to be read there
             handle.set_alpha(1)
 
 

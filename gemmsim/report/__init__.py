@@ -1,6 +1,7 @@
 """A page with pictures and tables of what was predicted and measured.
 
-Records become chapters, one for each device; a chapter becomes pictures, tables and its part of the page.
+Records become findings, one for each device; findings become pictures and tables, chapter by chapter, and these the
+page.
 """
 
 from gemmsim.report.page import write_report

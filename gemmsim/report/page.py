@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import pandas as pd
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
 
-from gemmsim import __version__, plots
+from gemmsim import __version__, answers, plots
 from gemmsim.device import Device, devices
 from gemmsim.device import device as device_named
-from gemmsim.errors import InputError, Warn, at_most, cannot_write, short, warn
+from gemmsim.errors import InputError, Warn, at_most, short, warn
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.records import Record
-from gemmsim.report.chapter import Chapter, chapter
-from gemmsim.report.pictures import PICTURES, Picture
+from gemmsim.report.chapters import ANSWER, CHAPTERS, Chapter
+from gemmsim.report.data import document
+from gemmsim.report.files import make, write
+from gemmsim.report.findings import Findings, findings
+from gemmsim.report.inline import inline, variables
+from gemmsim.report.pictures import Picture
 from gemmsim.report.surroundings import surroundings
-from gemmsim.report.tables import Table, tables
-from gemmsim.units import duration, percent, si, tau, words
+from gemmsim.report.tables import Table
+from gemmsim.units import count, duration, percent, si, tau, words
 
 NARROW_PX = 700
-"""Up to this width of a window its pictures have their panels stacked."""
+"""Up to this width of a window its pictures are the narrow ones."""
 
 
 def write_report(records_path: Path | None, out: Path, device: Device | None = None, warn: Warn = warn) -> list[Path]:
@@ -39,20 +44,20 @@ def write_report(records_path: Path | None, out: Path, device: Device | None = N
     """
     source = Path(records_path) if records_path is not None else shipped_records()
     records, warnings = read_records(source)
-    chapters = _chapters(records, device, source, warnings)
+    found = _findings(records, device, source, warnings)
     for text in warnings:
         warn(text)
-    _make(Path(out))
-    sections = [section(each) for each in chapters]
+    make(Path(out))
+    sections = [section(each) for each in found]
     contents = {name: content for each in sections for name, content in each.files.items()}
     page = _page(sections, source.name, [text.replace(str(source), source.name) for text in warnings])
-    *others, index = _write(Path(out), {**contents, "index.html": _encoded(page)})
+    *others, index = write(Path(out), {**contents, "index.html": _encoded(page)})
     return [index, *others]
 
 
-def _chapters(records: Sequence[Record], device: Device | None, source: Path, warnings: list[str]) -> list[Chapter]:
-    """One chapter a device, in the order of the file; records without a prediction, of devices that nobody
-    described or of points that the model cannot place, become warnings.
+def _findings(records: Sequence[Record], device: Device | None, source: Path, warnings: list[str]) -> list[Findings]:
+    """What there is to say of each device, in the order of the file; records without a prediction, of devices that
+    nobody described or of points that the model cannot place, become warnings.
     """
     names = list(dict.fromkeys(record.device for record in records))
     if device is not None:
@@ -69,57 +74,92 @@ def _chapters(records: Sequence[Record], device: Device | None, source: Path, wa
         if not shown:
             raise InputError(unknown[-1])
         warnings += at_most(unknown, source)
-    chapters = [chapter(records, each) for each in shown]
-    skipped = [text for each in chapters if each.comparison for text in each.comparison.skipped]
+    found = [findings(records, each) for each in shown]
+    skipped = [text for each in found if each.comparison for text in each.comparison.skipped]
     warnings += at_most([f"{source}: no prediction for {text}" for text in skipped], source)
-    return chapters
+    return found
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A table, and the name of its CSV file."""
+
+    table: Table
+    file: str
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture as files, and as the page embeds it: by (narrow, dark) what a window of that kind shows."""
+    """A picture as the page has it, by the class of each of its versions, and the names of its files."""
 
-    picture: Picture
     alt: str
+    versions: tuple[tuple[str, Markup], ...]
     svg_name: str
     png_name: str
-    uris: Mapping[tuple[bool, bool], str]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A chapter of one device as the page shows it."""
+
+    chapter: Chapter
+    id: str
+    drawn: Drawn | None
+    tables: tuple[Listed, ...]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A chapter as the page shows it, and the files beside the page."""
+    """What the page shows of a device, and the files beside the page."""
 
-    chapter: Chapter
+    findings: Findings
     slug: str
-    pictures: tuple[Drawn, ...]
-    tables: tuple[tuple[Table, str], ...]
+    answer: tuple[Listed, ...]
+    parts: tuple[Part, ...]
     files: Mapping[str, bytes]
 
 
-def section(of: Chapter) -> Section:
-    """Draws the pictures and writes the tables of a chapter."""
+def section(of: Findings) -> Section:
+    """Draws the pictures and writes the tables of a device."""
     slug = re.sub(r"[^a-z0-9]+", "-", of.device.name.lower()).strip("-") or "device"
     contents: dict[str, bytes] = {}
-    drawn = []
-    for picture in PICTURES:
-        if picture.has_data(of):
-            name = f"{slug}-{picture.name}"
-            light = picture.draw(of, plots.LIGHT)
-            contents |= {f"{name}.{form}": plots.render(light, form) for form in ("svg", "png")}
-            uris = {(False, False): _uri(contents[f"{name}.svg"])}
-            uris[False, True] = _uri(plots.render(picture.draw(of, plots.DARK), "svg"))
-            if picture.draw_narrow:
-                for dark, theme in enumerate((plots.LIGHT, plots.DARK)):
-                    uris[True, bool(dark)] = _uri(plots.render(picture.draw_narrow(of, theme), "svg"))
-            drawn.append(Drawn(picture, picture.alt(of), f"{name}.svg", f"{name}.png", uris))
-    listed = tuple((table, f"{slug}-{table.name}.csv") for table in tables(of))
-    contents |= {name: _csv(table) for table, name in listed}
-    return Section(of, slug, tuple(drawn), listed, contents)
+
+    def listed(table: Table) -> Listed:
+        contents[f"{slug}-{table.name}.csv"] = _csv(table)
+        return Listed(table, f"{slug}-{table.name}.csv")
+
+    def parts() -> Iterator[Part]:
+        for chapter in CHAPTERS:
+            drawn = None
+            if chapter.picture is not None and chapter.picture.has_data(of):
+                drawn, own = _drawn(chapter.picture, of, f"{slug}-{chapter.picture.name}")
+                contents.update(own)
+            having_rows = [table for made in chapter.tables if (table := made(of)).rows]
+            if drawn or having_rows:
+                yield Part(chapter, f"{slug}-{chapter.name}", drawn, tuple(map(listed, having_rows)))
+
+    answer = tuple(listed(table) for made in ANSWER if (table := made(of)).rows)
+    return Section(of, slug, answer, tuple(parts()), contents)
 
 
-def _uri(svg: bytes) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+def _drawn(picture: Picture, of: Findings, name: str) -> tuple[Drawn, dict[str, bytes]]:
+    """(the picture as the page has it, its files)."""
+    alt, first = picture.alt(of), picture.draw(of, plots.LIGHT, False)
+    svg = plots.render(first, "svg")
+    first.set_layout_engine("none")  # all is in its place now
+    svgs = {"wide light": svg, "narrow light": plots.render(picture.draw(of, plots.LIGHT, True), "svg")}
+    if picture.is_field:
+        for shape in ("wide", "narrow"):
+            svgs[f"{shape} dark"] = plots.render(picture.draw(of, plots.DARK, shape == "narrow"), "svg")
+
+    def version(kind: str, svg: bytes) -> tuple[str, Markup]:
+        shape, style = kind.split()
+        text = inline(svg, plots.STYLES[style], f"{name}-{shape}-{style}", alt, not picture.is_field)
+        return kind if picture.is_field else shape, Markup(text)  # escaped where it is made
+
+    versions = tuple(version(kind, each) for kind, each in svgs.items())
+    files = {f"{name}.svg": svg, f"{name}.png": plots.render(first, "png")}
+    return Drawn(alt, versions, f"{name}.svg", f"{name}.png"), files
 
 
 def _csv(table: Table) -> bytes:
@@ -141,52 +181,28 @@ def _page(sections: Sequence[Section], source: str, warnings: Sequence[str]) -> 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"duration": duration, "percent": percent, "si": si, "tau": tau, "words": words}
+    environment.filters |= {
+        "count": count, "duration": duration, "percent": percent, "si": si, "tau": tau, "words": words
+    }  # fmt: skip
+    script = (templates / "page.js").read_text(encoding="utf-8").strip()
+    themes = {
+        name: {variable: color for color, variable in variables(theme).items()}
+        for name, theme in (("light", plots.LIGHT), ("dark", plots.DARK))
+    }
     return environment.get_template("index.html.j2").render(
         sections=sections,
         source=source,
         warnings=warnings,
-        surroundings={each.slug: surroundings(each.chapter.records) for each in sections},
+        surroundings={each.slug: surroundings(each.findings.records) for each in sections},
+        data=_as_script({each.slug: document(each.findings) for each in sections}),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        themes=themes,
         narrow_px=NARROW_PX,
         version=__version__,
     )
 
 
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Turns the system's refusal to write into one line."""
-    try:
-        yield
-    except OSError as error:
-        raise cannot_write(f"the report into {folder}", error) from None
-
-
-def _make(folder: Path) -> None:
-    """Makes the folder and sees that files can be written there: to be known before all is drawn."""
-    with _writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=folder).close()
-
-
-def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Every file whole or not at all, in order: so the page, which comes last, has its pictures."""
-    written: list[Path] = []
-    part: Path | None = None
-    try:
-        with _writing(folder):
-            for name, content in contents.items():
-                part = folder / f".{name}.part"
-                part.write_bytes(content)
-                written.append(part.replace(folder / name))
-    finally:
-        if part is not None:
-            _forget(part)
-    return written
-
-
-def _forget(part: Path) -> None:
-    """Removes what an interrupted write leaves."""
-    try:
-        part.unlink(missing_ok=True)
-    except OSError:
-        return
+def _as_script(document: answers.Document) -> Markup:
+    """The document as JSON that can stand within a page: nothing in it ends a script, or begins a comment."""
+    return Markup(json.dumps(answers.plain(document), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))

@@ -1,91 +1,38 @@
-"""The pictures of a chapter: what is drawn, how to read it, and what it says without being seen."""
+"""The pictures of the page: what is drawn of the findings, and what it says without being seen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from textwrap import fill
 
 from matplotlib.figure import Figure
 
-from gemmsim import plots
+from gemmsim.cliffs import Cliff
 from gemmsim.ladder import Rung
-from gemmsim.report.chapter import Chapter
-from gemmsim.units import duration, percent, si, words
+from gemmsim.plots import LIGHT, Theme, figures
+from gemmsim.report.findings import Findings
+from gemmsim.units import count, duration, percent, plural, si, words
+
+Draw = Callable[[Findings, Theme, bool], Figure]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture of a chapter: how it is drawn, how to read it, and what it says without being seen.
-
-    `draw_narrow` draws it for narrow screens, where it has panels that can be stacked.
-    """
+    """One picture: how it is drawn, wide or narrow, its words for those who do not see it, and whether there is
+    anything to draw. One with a field of colors cannot take those of the page, and is drawn in each theme."""
 
     name: str
-    title: str
-    reading: str
-    draw: Callable[[Chapter, plots.Theme], Figure]
-    alt: Callable[[Chapter], str]
-    has_data: Callable[[Chapter], bool]
-    draw_narrow: Callable[[Chapter, plots.Theme], Figure] | None = None
+    draw: Draw
+    alt: Callable[[Findings], str]
+    has_data: Callable[[Findings], bool]
+    is_field: bool = False
 
 
-TICK_LABEL_CHARACTERS = 18
-NARROW_IN = 5.2
-"""Width of a picture for narrow screens, on which 9-point text stays readable."""
+def _has_rungs(of: Findings) -> bool:
+    return bool(of.rungs)
 
 
-def roofline_points(of: Chapter) -> dict[str, list[plots.RooflinePoint]]:
-    """The rungs at each level, predicted and, where there is a time, measured."""
-    found: dict[str, list[plots.RooflinePoint]] = {level: [] for level in plots.LEVELS}
-    for rung in of.rungs:
-        rates = {False: float(rung.prediction.flop_per_s)}
-        if rung.measured_flop_per_s is not None:
-            rates[True] = rung.measured_flop_per_s
-        for level, flop_per_byte in rung.traffic.flop_per_byte.items():
-            found[level] += [
-                plots.RooflinePoint(rung.kernel.name, flop_per_byte, rate, measured) for measured, rate in rates.items()
-            ]
-    return found
-
-
-def _draw_rooflines(of: Chapter, theme: plots.Theme, stacked: bool = False) -> Figure:
-    title = f"{of.device.title}, {of.problem}\n{of.tilings}"
-    drawn = plots.figure(NARROW_IN, 13, theme) if stacked else plots.figure(11.5, 5.4, theme)
-    return plots.rooflines(drawn, of.device, roofline_points(of), title, theme, stacked)
-
-
-def _draw_reads(of: Chapter, theme: plots.Theme) -> Figure:
-    drawn = plots.figure(8.4, theme=theme)
-    reads = {_label(rung): rung.traffic.reads for rung in of.rungs}
-    plots.reads_per_level(drawn.subplots(), reads, of.problem, theme, note=of.tilings)
-    return drawn
-
-
-def _draw_terms(of: Chapter, theme: plots.Theme) -> Figure:
-    drawn = plots.figure(theme=theme)
-    predictions = {_label(rung): rung.prediction for rung in of.rungs}
-    measured_s = {_label(rung): rung.measured_s for rung in of.rungs if rung.measured_s is not None}
-    plots.time_terms(drawn.subplots(), predictions, measured_s, theme, note=of.tilings)
-    return drawn
-
-
-def _label(rung: Rung) -> str:
-    """The kernel, and below it its tiling in lines short enough for a tick."""
-    return f"{rung.kernel.name}\n{fill(rung.described, TICK_LABEL_CHARACTERS)}"
-
-
-def _draw_comparison(of: Chapter, theme: plots.Theme, stacked: bool = False) -> Figure:
-    assert of.comparison is not None, "drawn only where something was measured"
-    drawn = plots.figure(NARROW_IN, 11, theme) if stacked else plots.figure(11, 5.6, theme)
-    first, second = drawn.subplots(2, 1) if stacked else drawn.subplots(1, 2)
-    plots.predicted_against_measured(first, of.comparison, theme)
-    plots.errors(second, of.comparison, theme)
-    return drawn
-
-
-def _of_rungs(of: Chapter, say: Callable[[Rung], str]) -> str:
+def _of_rungs(of: Findings, say: Callable[[Rung], str]) -> str:
     return "; ".join(f"{rung.kernel.name} {rung.described} {say(rung)}" for rung in of.rungs)
 
 
@@ -106,55 +53,134 @@ def _say_time(rung: Rung) -> str:
     return predicted if rung.measured_s is None else f"{predicted}, measured {duration(rung.measured_s)}"
 
 
-def _alt_comparison(of: Chapter) -> str:
+READS = Picture(
+    "reads",
+    lambda of, theme, narrow: figures.reads(of.rungs, theme, narrow),
+    lambda of: f"Reads, in elements, at {of.problem}: {_of_rungs(of, _say_reads)}.",
+    _has_rungs,
+)
+ROOFLINE = Picture(
+    "roofline",
+    lambda of, theme, narrow: figures.roofline(of.rungs, theme, narrow),
+    lambda of: f"Rooflines of {of.device.title} at {of.problem}: {_of_rungs(of, _say_rate)}.",
+    _has_rungs,
+)
+TERMS = Picture(
+    "terms",
+    lambda of, theme, narrow: figures.terms(of.rungs, theme, narrow),
+    lambda of: f"Times of each resource at {of.problem}: {_of_rungs(of, _say_time)}.",
+    _has_rungs,
+)
+
+
+def _draw_comparison(of: Findings, theme: Theme = LIGHT, narrow: bool = False) -> Figure:
+    assert of.comparison is not None, "drawn only where something was measured"
+    return figures.compare(of.comparison, theme, narrow)
+
+
+def _alt_comparison(of: Findings) -> str:
     assert of.comparison is not None, "described only where something was measured"
     parts = (f"{name} {percent(part.mape)}" for name, part in of.comparison.by_kernel().items())
     return (
-        f"Predicted over measured time of {len(of.comparison.points)} points, mean absolute error"
+        f"Predicted over measured time of {plural(len(of.comparison.points), 'point')}, mean absolute error"
         f" {percent(of.comparison.mape)}: {'; '.join(parts)}."
     )
 
 
-PICTURES = (
-    Picture(
-        "comparison",
-        "Predicted against measured time",
-        "Every point is one measured launch: on the line the model is right, below it the model is too fast."
-        " The bands mark 5 % and 10 % on either side; the second panel has the same points by their error, where the"
-        " bands can be seen.",
-        _draw_comparison,
-        _alt_comparison,
-        lambda of: of.comparison is not None,
-        partial(_draw_comparison, stacked=True),
-    ),
-    Picture(
-        "rooflines",
-        "Rooflines of DRAM, L2 and shared memory",
-        "The strong slope of a panel is what that level can feed, the flat line the FP32 peak, and the gap from a"
-        " hollow point (predicted) to the filled one (measured) is the model's error. Bytes count every matrix once"
-        " at DRAM, every sector at L2, every pass of the banks at shared memory; a point above the slope of L2 is"
-        " served by L1 in part.",
-        _draw_rooflines,
-        lambda of: f"Rooflines of {of.device.title} at {of.problem}: {_of_rungs(of, _say_rate)}.",
-        lambda of: bool(of.rungs),
-        partial(_draw_rooflines, stacked=True),
-    ),
-    Picture(
-        "terms",
-        "What each resource needs, and the measured time",
-        "Each lane is the time that one resource would need if nothing else cost anything; the rightmost is the"
-        " prediction. The line across the lanes is the measured time: what lies between is not yet in the model.",
-        _draw_terms,
-        lambda of: f"Times of each resource at {of.problem}: {_of_rungs(of, _say_time)}.",
-        lambda of: bool(of.rungs),
-    ),
-    Picture(
-        "reads",
-        "Reads at every level of the ladder",
-        "Each step of the ladder moves reads from a far level to a nearer one, where they cost less; the register"
-        " reads stay, as every multiplication needs two. The dashed line is the fewest elements that any kernel moves.",
-        _draw_reads,
-        lambda of: f"Reads, in elements, at {of.problem}: {_of_rungs(of, _say_reads)}.",
-        lambda of: bool(of.rungs),
-    ),
+COMPARE = Picture("compare", _draw_comparison, _alt_comparison, lambda of: of.comparison is not None)
+
+
+def _draw_banks(of: Findings, theme: Theme = LIGHT, narrow: bool = False) -> Figure:
+    accesses = {f"{name}: {each}": each.access for name, each in of.banked.items() if each.access}
+    return figures.banks(accesses, theme, narrow)
+
+
+def _alt_banks(of: Findings) -> str:
+    said = (
+        f"{name}: {each}, {percent(each.excess_fraction)} of its wavefronts are conflicts; {each.access}"
+        for name, each in of.banked.items()
+    )
+    return f"Lanes of a warp over the {32} banks. {'. '.join(said)}."
+
+
+BANKS = Picture("banks", _draw_banks, _alt_banks, lambda of: bool(of.banked))
+
+
+def _draw_registers(of: Findings, theme: Theme = LIGHT, narrow: bool = False) -> Figure:
+    assert of.orders is not None, "drawn only where the register file is known"
+    return figures.registers(of.orders, theme, narrow)
+
+
+def _alt_registers(of: Findings) -> str:
+    assert of.orders is not None, "described only where the register file is known"
+    found = of.orders
+    return (
+        f"Thread tile {found.tile} in the registers: row by row {found.report.cycles_per_ffma:.3f} cycles per FFMA,"
+        f" {percent(found.report.peak_fraction)} of the peak; in the best order found"
+        f" {found.best.report.cycles_per_ffma:.3f}, {percent(found.best.report.peak_fraction)}."
+    )
+
+
+REGISTERS = Picture(
+    "registers", _draw_registers, _alt_registers, lambda of: of.orders is not None and of.orders.tile.ffma > 1
 )
+
+
+def block_title(of: Findings) -> str:
+    """The configuration whose block is looked at, and what that takes."""
+    assert of.best is not None, "asked only where there is one"
+    block = of.block
+    assert block is not None, "asked only where there is one"
+    return (
+        f"{of.device.title}, {of.best.kernel.name} {of.best.kernel.describe(of.best.tiling)}:"
+        f" {plural(block.threads, 'thread')}, {plural(block.registers, 'register')} each,"
+        f" {plural(block.shared_bytes, 'byte')} of shared memory"
+    )
+
+
+def _draw_occupancy(of: Findings, theme: Theme = LIGHT, narrow: bool = False) -> Figure:
+    return figures.occupancy(of.sweeps, of.device.capability, block_title(of), theme, narrow)
+
+
+def _alt_occupancy(of: Findings) -> str:
+    assert of.best is not None, "described only where there is a configuration"
+    now = of.best.occupancy
+    return (
+        f"{block_title(of)}. {plural(now.blocks_per_sm, 'block')} on a multiprocessor,"
+        f" {percent(now.occupancy)} of its warps; nearest cliffs: {'; '.join(_cliffs(of)) or 'none'}."
+    )
+
+
+def _cliffs(of: Findings) -> list[str]:
+    def said(resource: str, cliff: Cliff) -> str:
+        return f"{words(resource)} {count(cliff.value)}: {plural(cliff.blocks_per_sm, 'block')}"
+
+    return [
+        said(name, cliff)
+        for name, sweep in of.sweeps.items()
+        for cliff in (sweep.fewer, sweep.more)
+        if cliff is not None
+    ]
+
+
+OCCUPANCY = Picture("occupancy", _draw_occupancy, _alt_occupancy, lambda of: bool(of.sweeps))
+
+
+def _draw_landscape(of: Findings, theme: Theme = LIGHT, narrow: bool = False) -> Figure:
+    assert of.landscape is not None, "drawn only where something was searched"
+    found, maps = of.landscape
+    title = f"Best predicted time, {found.spaces[0].kernel.name}, {found.problem} on {of.device.title}"
+    return figures.landscape(maps, found.pick, title, theme, narrow)
+
+
+def _alt_landscape(of: Findings) -> str:
+    assert of.landscape is not None, "described only where something was searched"
+    found, maps = of.landscape
+    return (
+        f"Best predicted time over {' and '.join(f'{words(each.x)} and {words(each.y)}' for each in maps)} of"
+        f" {plural(found.evaluated, 'configuration')} at {found.problem}: the fastest is {found.pick.kernel.name}"
+        f" {found.pick.kernel.describe(found.pick.tiling)} with {duration(found.pick.time_s)}."
+    )
+
+
+LANDSCAPE = Picture("landscape", _draw_landscape, _alt_landscape, lambda of: of.landscape is not None, is_field=True)

@@ -21,20 +21,25 @@ FOUND = 86
 """Exit status by which the checker says that it found something."""
 SMALL = {"block_m": 32, "block_n": 32, "block_k": 8, "thread_m": 4, "thread_n": 4}
 WARPS = {"block_m": 32, "block_n": 64, "block_k": 8, "warp_m": 32, "warp_n": 16, "thread_m": 4, "thread_n": 4}
-TILINGS = {
-    "naive": {},
-    "shared": {"block_m": 16, "block_n": 16, "block_k": 8},
-    "register": SMALL,
-    "vectorized": SMALL,
-    "double_buffer": SMALL,
-    "warp_tiled": WARPS,
-    "async": WARPS | {"stages": 3, "split_k": 2, "group": 2},
+TILINGS: dict[str, tuple[dict[str, int], ...]] = {
+    "naive": ({},),
+    "shared": ({"block_m": 16, "block_n": 16, "block_k": 8},),
+    "register": (SMALL,),
+    "vectorized": (SMALL, SMALL | {"swizzle": 8, "block_n": 64}),
+    "double_buffer": (SMALL, SMALL | {"swizzle": 8, "block_n": 64}),
+    "warp_tiled": (WARPS,),
+    "async": (WARPS | {"stages": 4}, WARPS | {"stages": 3, "split_k": 2, "group": 2}, WARPS | {"split_k": 7}),
 }
-SIZES = [(67, 45, 29), (34, 68, 20)]
-"""Nothing is a multiple of a tile; in the second, rows are multiples of four, so that vectors are used."""
+"""Each kernel by every way that it has through its source: k split into two, or into more parts than it has tiles."""
+SIZES = [(67, 45, 29), (34, 68, 20), (64, 66, 46)]
+"""Nothing is a multiple of a tile; in the second and third, rows are multiples of four and of two, so that vectors are
+used."""
 POINTS = {
-    name: [Point(Problem(*size), name, KERNELS[name].tiling(**TILINGS[name])) for size in SIZES] for name in KERNELS
-}
+    name: [
+        Point(Problem(*size), name, KERNELS[name].tiling(**values)) for values in TILINGS[name] for size in SIZES
+    ]
+    for name in KERNELS
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

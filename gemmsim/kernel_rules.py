@@ -1,0 +1,179 @@
+"""What kernels demand of their tilings beyond what every tiling must obey."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from gemmsim.rules import Rule
+from gemmsim.tiling import FIELDS, LARGEST_SWIZZLE, SWIZZLED_COLUMNS, WARP_SIZE, Tiling, nearest_multiple
+
+PIECE = 4
+"""Neighbouring elements that a thread has at most, where lanes of a warp share out its tile: a 128-bit access."""
+PAD_OF = {"m": "pad_a", "n": "pad_b"}
+NEUTRAL = {name: getattr(Tiling, name) for name in FIELDS if hasattr(Tiling, name)}
+"""Values that say that nothing is done: no kernel minds them."""
+
+
+def stage_rules(kernel: str, stages: int, chooses: bool) -> Iterator[Rule]:
+    """How many tiles are held at once: two and more where a tiling chooses, else the kernel's `stages`."""
+    if chooses:
+        yield Rule(
+            lambda of: of.stages >= 2,
+            f"stages {{stages}}: kernel {kernel} needs one to fill and one to read; allowed: 2 and more",
+            lambda of: {"stages": of.stages},
+        )
+    else:
+        yield Rule(
+            lambda of: of.stages == stages,
+            f"stages {{stages}}: kernel {kernel} holds {stages} in shared memory; allowed: {stages}",
+            lambda of: {"stages": of.stages},
+        )
+
+
+def neutral_rules(kernel: str, fields: Collection[str]) -> Iterator[Rule]:
+    """Nothing is asked for that the kernel does not have."""
+    for name in NEUTRAL:
+        if name != "stages" and name not in fields:
+            yield _is_neutral(kernel, name)
+
+
+def _is_neutral(kernel: str, name: str) -> Rule:
+    value, neutral = attrgetter(name), NEUTRAL[name]
+    return Rule(
+        lambda of: value(of) == neutral,
+        f"kernel {kernel} has no {name}, not {{value}}",
+        lambda of: {"value": value(of)},
+    )
+
+
+def alternating_rules(kernel: str) -> Iterator[Rule]:
+    """Fragments take turns."""
+    yield _multiple("block_k", 2, f"block_k {{value}}: kernel {kernel} alternates two fragments")
+
+
+def vector_rules() -> Iterator[Rule]:
+    """Which widths there are, and that all accesses of one stay aligned."""
+    yield Rule(
+        lambda of: (of.vector == 1) | (of.vector == 2) | (of.vector == 4),
+        "vector {vector}: a 32-, 64- or 128-bit access moves 1, 2 or 4 elements; allowed: 1, 2, 4, nearest {nearest}",
+        lambda of: {"vector": of.vector, "nearest": np.where(of.vector > 2, 4, 2)[()]},
+    )
+    for name in ("block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b"):
+        yield _aligned(name)
+
+
+def _aligned(name: str) -> Rule:
+    value = attrgetter(name)
+    return Rule(
+        lambda of: value(of) % of.vector == 0,
+        f"{name} {{value}} breaks the alignment of {{vector}}-element accesses;"
+        f" allowed: multiples of {{vector}}, nearest {{nearest}}",
+        lambda of: {
+            "value": value(of),
+            "vector": of.vector,
+            "nearest": nearest_multiple(value(of), of.vector, not name.startswith("pad")),
+        },
+    )
+
+
+def _multiple(name: str, unit: int, why: str) -> Rule:
+    value = attrgetter(name)
+    return Rule(
+        lambda of: value(of) % unit == 0,
+        f"{why}; allowed: multiples of {unit}, nearest {{nearest}}",
+        lambda of: {"value": value(of), "nearest": nearest_multiple(value(of), unit)},
+    )
+
+
+def swizzles(vector: int) -> list[int]:
+    """The swizzles that keep accesses of `vector` elements whole, from none on."""
+    return [0, *(2**power for power in range(LARGEST_SWIZZLE.bit_length()) if 2**power >= vector)]
+
+
+def swizzle_rules() -> Iterator[Rule]:
+    """What a swizzle must be, and what it demands of the tiles."""
+    yield Rule(
+        lambda of: (of.swizzle == 0) | ((of.swizzle & (of.swizzle - 1)) == 0) & (of.swizzle % of.vector == 0),
+        _not_a_swizzle,
+        lambda of: {"swizzle": of.swizzle, "vector": of.vector},
+    )
+    for name in ("block_m", "block_n"):
+        yield _whole_stretches(name)
+
+
+def _not_a_swizzle(swizzle: int, vector: int) -> str:
+    allowed = swizzles(vector)
+    nearest = min(allowed, key=lambda other: (abs(other - swizzle), other == 0, other))
+    return (
+        f"swizzle {swizzle} is not 0 or a power of two that keeps {vector}-element accesses whole;"
+        f" allowed: {', '.join(map(str, allowed))}, nearest {nearest}"
+    )
+
+
+def _whole_stretches(name: str) -> Rule:
+    value = attrgetter(name)
+    return Rule(
+        lambda of: (of.swizzle == 0) | (value(of) % SWIZZLED_COLUMNS == 0),
+        f"{name} {{value}}: a swizzle moves elements within {SWIZZLED_COLUMNS} columns of a tile;"
+        f" allowed with swizzle {{swizzle}}: multiples of {SWIZZLED_COLUMNS}, nearest {{nearest}}",
+        lambda of: {
+            "value": value(of), "swizzle": of.swizzle, "nearest": nearest_multiple(value(of), SWIZZLED_COLUMNS)
+        },
+    )  # fmt: skip
+
+
+def warp_rules() -> Iterator[Rule]:
+    """What a warp tile must be, and what it demands of the others."""
+    yield _multiple(
+        "block_k", PIECE, f"block_k {{value}}: fragments of up to {PIECE} elements stay aligned from row to row"
+    )
+    for axis in "mn":
+        yield from _warp_rules_along(axis)
+    yield Rule(
+        lambda of: of.warp_m * of.warp_n == WARP_SIZE * of.thread_m * of.thread_n,
+        "warp {m}x{n} holds {threads} thread tiles of {rm}x{rn};"
+        f" needed: {WARP_SIZE}, one for each lane, so warp_m times warp_n of {{whole}}",
+        lambda of: {
+            "m": of.warp_m, "n": of.warp_n, "rm": of.thread_m, "rn": of.thread_n,
+            "threads": of.warp_m * of.warp_n // (of.thread_m * of.thread_n),
+            "whole": WARP_SIZE * of.thread_m * of.thread_n,
+        },
+    )  # fmt: skip
+
+
+def _warp_rules_along(axis: str) -> Iterator[Rule]:
+    block, warp, thread = (attrgetter(f"{of}_{axis}") for of in ("block", "warp", "thread"))
+    padding = PAD_OF[axis]
+    pad = attrgetter(padding)
+    yield Rule(
+        lambda of: (thread(of) <= 2) | (thread(of) % PIECE == 0),
+        f"thread_{axis} {{thread}}: a thread's elements come in pieces of 1, 2 or {PIECE};"
+        f" allowed: 1, 2 and multiples of {PIECE}, nearest {{nearest}}",
+        lambda of: {"thread": thread(of), "nearest": nearest_multiple(thread(of), PIECE)},
+    )
+    yield Rule(
+        lambda of: (warp(of) > 0) & (warp(of) % thread(of) == 0),
+        f"warp_{axis} {{warp}}: a warp tile is whole thread tiles;"
+        f" allowed: multiples of thread_{axis} {{thread}}, nearest {{nearest}}",
+        lambda of: {"warp": warp(of), "thread": thread(of), "nearest": nearest_multiple(warp(of), thread(of))},
+    )
+    yield Rule(  # no warp tile is 0 any more
+        lambda of: block(of) % warp(of) == 0,
+        f"block_{axis} {{block}}: a block tile is whole warp tiles;"
+        f" allowed: multiples of warp_{axis} {{warp}}, nearest {{nearest}}",
+        lambda of: {"block": block(of), "warp": warp(of), "nearest": nearest_multiple(block(of), warp(of))},
+    )
+    yield Rule(
+        lambda of: (pad(of) % PIECE == 0) | ((thread(of) < PIECE) & (pad(of) % thread(of) == 0)),
+        f"{padding} {{pad}} breaks the alignment of {{piece}}-element accesses;"
+        f" allowed: multiples of {{piece}}, nearest {{nearest}}",
+        lambda of: _padding_by_pieces(pad(of), np.minimum(thread(of), PIECE)[()]),
+    )
+
+
+def _padding_by_pieces(pad: Any, piece: Any) -> dict[str, Any]:
+    return {"pad": pad, "piece": piece, "nearest": nearest_multiple(pad, piece, False)}

@@ -1,0 +1,155 @@
+"""How long things take on a multiprocessor: latencies and rates of a GPU, and what each access of a kernel costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from gemmsim.calibration import Calibration
+from gemmsim.coalescing import SECTOR_BYTES, l1_wavefronts, transactions
+from gemmsim.device import Device
+from gemmsim.errors import InputError
+from gemmsim.kernels import Kernel
+from gemmsim.problem import Problem
+from gemmsim.tile_classes import LaneAddresses, lane_addresses
+from gemmsim.tiling import Tiling
+from gemmsim.traffic import access_costs
+
+MOVED = (1, 2, 4)
+"""Registers of a thread that an access moves."""
+BITS_OF_REGISTER = 32
+
+
+class Cost(NamedTuple):
+    """What one request takes on average: lookups of L1's tags, wavefronts of its data stage, bytes of whole sectors."""
+
+    lookups: float = 1.0
+    wavefronts: float = 1.0
+    bytes: float = 0.0
+
+
+Costs = Mapping[tuple[str, int], Cost]
+"""By action and registers moved."""
+
+
+def costs(problem: Problem, kernel: Kernel, tiling: Tiling) -> Costs:
+    """What the requests of each kind and width cost on average, where lanes beyond the matrix ask for nothing.
+
+    Shared accesses by the bank rule; global ones by what hardware showed of L1, wherever its hash is known. Those of
+    copies are two: "global_copy" what they write to shared memory, "global_copy_source" what they read.
+    """
+    sums: dict[tuple[str, int], np.ndarray] = defaultdict(lambda: np.zeros(4))
+    if kernel.staged:
+        names = {"load": "shared_load", "store": "shared_store", "copy": "global_copy"}
+        for each in access_costs(kernel, tiling, kernel.widths(problem, tiling), problem.element_bytes):
+            of = names[each.op], each.width_bits // BITS_OF_REGISTER
+            sums[of] += (each.requests, 0, each.wavefronts, 0)
+    for access in _of_one_class(problem, kernel, tiling):
+        name = "global_copy_source" if access.direction == "copy" else f"global_{access.direction}"
+        sums[name, access.width_bits // BITS_OF_REGISTER] += _in_global(access)
+    found = {of: Cost(*map(float, total[1:] / total[0])) for of, total in sums.items() if total[0]}
+    return found | {
+        (name, width): next(cost for (other, _), cost in found.items() if other == name)
+        for name in {name for name, _ in found}
+        for width in MOVED
+        if (name, width) not in found
+    }
+
+
+def _of_one_class(problem: Problem, kernel: Kernel, tiling: Tiling) -> list[LaneAddresses]:
+    """The global accesses of the first class of blocks, interior where there are such; along k whole tiles."""
+    found: list[LaneAddresses] = []
+    for access in lane_addresses(problem, kernel, tiling):
+        if access.memory == "global" and access.step in ("whole", "once a block", "last partial"):
+            if found and access.blocks != found[0].blocks:
+                break
+            if access.step != "last partial" or all(other.step != "whole" for other in found):
+                found.append(access)
+    return found
+
+
+def _in_global(access: LaneAddresses) -> tuple[float, float, float, float]:
+    """(instructions of warps, and what of them all are lookups, wavefronts, bytes) of an access."""
+    addresses = np.where(access.active, access.byte_addresses, 0)
+    asked = transactions(addresses, access.active, access.width_bits // 8)
+    executed, bytes_ = asked.requests.size, SECTOR_BYTES * asked.sectors.sum()
+    try:
+        found = l1_wavefronts(addresses, access.active, access.width_bits // 8)
+        return executed, found.tag.sum(), found.data.sum(), bytes_
+    except InputError:  # rows so far apart that the hash is not known: as if every line took a lookup
+        return executed, asked.lines.sum(), asked.lines.sum(), bytes_
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Cycles of a multiprocessor, and bytes a cycle, as `run` takes them.
+
+    shared_load_cycles     latency of a shared load beyond its wavefronts, by registers moved
+    l1_cycles              of a global load that hits L1
+    global_cycles          of one that misses it, without queues, on average; of a copy too
+    global_spread_cycles   the same of the slowest of many, less the average
+    l1_misses              share of the bytes of global loads that come from below L1
+    load_cycles_per_byte   of the multiprocessor's share of what is below L1, reading; store_ the same writing
+    barrier_cycles, arrival_cycles   from the last arrival at a barrier on; between two arrivals
+    operand_cycles         until a store or a load has read its operands
+    other_cycles           of results with a scoreboard that come from no memory
+    fence_cycles           until what a warp wrote can be seen by all multiprocessors
+    atomic_cycles          until the result of an atomic is there
+    block_start_cycles     from block to block when a launch begins; block_turnover_cycles from a block's end to the
+                           start of the next in its place
+    """
+
+    shared_load_cycles: Mapping[int, float]
+    l1_cycles: float
+    global_cycles: float
+    load_cycles_per_byte: float
+    store_cycles_per_byte: float
+    barrier_cycles: float
+    arrival_cycles: float
+    fence_cycles: float
+    atomic_cycles: float
+    block_start_cycles: float
+    block_turnover_cycles: float
+    l1_misses: float = 1.0
+    global_spread_cycles: float = 0.0
+    operand_cycles: float = 12.0
+    other_cycles: float = 24.0
+
+    def with_(self, **values: float) -> Timing:
+        """The same with other values."""
+        return replace(self, **values)  # type: ignore[arg-type]
+
+
+def timing(device: Device, known: Calibration) -> Timing:
+    """The timing of a device's multiprocessor while all of them work, from its calibration, or from what stands in."""
+
+    def of(name: str, default: float) -> float:
+        found = known.numbers.get(name)
+        return default if found is None else found
+
+    narrow = of("shared_load_latency_32_bit_cycles", 23.0)
+    latencies = {
+        width: of(f"shared_load_latency_{32 * width}_bit_cycles", narrow + extra) - (width - 1)
+        for width, extra in zip(MOVED, (0, 3, 9), strict=True)
+    }
+    few, many = of("barrier_4_warps_cycles", 20.0), of("barrier_32_warps_cycles", 76.0)
+    arrival = (many - few) / 28
+    near = of("l2_latency_near_cycles", 270.0)
+    cycles_a_second = device.sms * device.clock_hz
+    return Timing(
+        latencies,
+        of("l1_latency_cycles", 34.0),
+        (near + of("l2_latency_far_cycles", near)) / 2,
+        cycles_a_second / of("l2_bytes_per_s", device.l2_bytes_per_s),
+        cycles_a_second / of("l2_write_bytes_per_s", device.l2_bytes_per_s / 2),
+        few - 4 * arrival,
+        arrival,
+        2 * (near + of("l2_latency_far_cycles", near)) / 2,
+        of("atomic_latency_cycles", 700.0),
+        of("block_start_cycles", 150.0),
+        of("block_turnover_cycles", 500.0),
+    )

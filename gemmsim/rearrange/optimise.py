@@ -1,0 +1,223 @@
+"""The FFMA of a compiled main loop in a better order: searched for, written down as instruction words, simulated.
+
+What is not an FFMA keeps its place, and every place its stall and yield. An FFMA goes to another place with its factors
+swapped or not, flags are set anew, and wait masks follow those who need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from gemmsim.errors import InputError
+from gemmsim.machine_code.encoding import REUSE, WAIT_MASK, WORD_BYTES, field, with_field
+from gemmsim.machine_code.main_loop import MainLoop, main_loop
+from gemmsim.machine_code.sass import Function
+from gemmsim.port_streams import stream_of_loop
+from gemmsim.rearrange.beam import Beam, Choice
+from gemmsim.rearrange.decode import (
+    IN_QUEUE,
+    VERIFIED,
+    Operation,
+    Span,
+    basic_blocks,
+    ffma_word,
+    operation,
+    operations,
+    unknown_reasons,
+    with_words,
+)
+from gemmsim.rearrange.dependences import Dependences, dependences
+from gemmsim.rearrange.waits import Known, compiled_waits, with_waits
+from gemmsim.registers.reads import simulate
+from gemmsim.registers.register_files import RegisterFile, register_file
+from gemmsim.sub_core import Residents, latencies, loop_cycles_per_ffma
+
+WIDTH = 32
+"""Orders that the search carries along."""
+SEARCHES = 6
+"""Searches, each with other random numbers; the best order of all is taken."""
+LOAD_PLACES = (48, 32, 96)
+"""Places behind a load where its result is first asked for, in one search after the other."""
+LEAST_GAIN = 0.005
+"""A loop whose predicted time shrinks by no more is left as it is."""
+BANKS = 2
+
+Tell = Callable[[int, int], None]
+"""Gets (steps done, all steps)."""
+
+
+@dataclass(frozen=True)
+class LoopCost:
+    """Cycles per FFMA of a main loop: what register ports and issue slots take, and what the warps of a sub-core take,
+    which wait for what they load too."""
+
+    ports: float
+    running: float
+
+    @property
+    def waiting(self) -> float:
+        """What latencies, barriers and the banks of shared memory cost beyond ports and issue slots."""
+        return self.running - self.ports
+
+
+@dataclass(frozen=True)
+class Rearranged:
+    """A function before and after, as instruction words, and what each costs."""
+
+    before: MainLoop
+    after: MainLoop
+    words: tuple[int, ...]
+    cost_before: LoopCost
+    cost_after: LoopCost
+    residents: Residents
+
+    @property
+    def changed(self) -> int:
+        """Instructions that are others than before."""
+        return sum(word != each.word for word, each in zip(self.words, self.before.function.instructions, strict=True))
+
+    @property
+    def speedup(self) -> float:
+        """The time of the main loop before over that after."""
+        return self.cost_before.running / self.cost_after.running
+
+    @property
+    def others(self) -> float:
+        """Issue slots of the instructions beside the FFMA, for each FFMA: what no order of FFMA changes."""
+        return len(self.before.instructions) / self.before.ffma - 1
+
+
+def rearranged(
+    function: Function,
+    residents: Residents | None = None,
+    width: int = WIDTH,
+    searches: int = SEARCHES,
+    tell: Tell | None = None,
+) -> Rearranged:
+    """The best order of the main loop's FFMA that was found, perhaps the compiler's own; always the same for the same
+    function.
+
+    Raises InputError for an architecture that is not verified, a function without a main loop, a text without words,
+    and instructions in the loop whose registers are not known.
+    """
+    residents = residents or Residents(warps=2)
+    source = Source.of(function)
+    cost_before = cost(source.loop, residents, source.file)
+    best, best_cost, best_words = source.loop, cost_before, source.words
+    steps = searches * len(source.code)
+    for seed in range(searches):
+        words = source.searched(width, seed, _telling(tell, seed * len(source.code), steps))
+        if words is None:
+            continue
+        loop = main_loop(with_words(function, words))
+        found = cost(loop, residents, source.file)
+        if found.running < best_cost.running:
+            best, best_cost, best_words = loop, found, words
+    if best_cost.running > cost_before.running * (1 - LEAST_GAIN):
+        best, best_cost, best_words = source.loop, cost_before, source.words
+    return Rearranged(source.loop, best, best_words, cost_before, best_cost, residents)
+
+
+def _telling(tell: Tell | None, begun: int, steps: int) -> Callable[[int], None] | None:
+    """What tells of a search that begins after so many steps."""
+    return None if tell is None else lambda at: tell(begun + at + 1, steps)
+
+
+def cost(loop: MainLoop, residents: Residents, file: RegisterFile) -> LoopCost:
+    """What a main loop costs."""
+    (report,) = simulate([stream_of_loop(loop, file)], file)
+    return LoopCost(report.cycles_per_ffma, loop_cycles_per_ffma(loop, residents, file, latencies()))
+
+
+@dataclass(frozen=True)
+class Source:
+    """The compiler's main loop with all that decides where its FFMA may go. `places` are its instructions, by number in
+    the function."""
+
+    function: Function
+    loop: MainLoop
+    places: range
+    code: tuple[Operation, ...]
+    spans: tuple[Span, ...]
+    known: Known
+    file: RegisterFile
+
+    @classmethod
+    def of(cls, function: Function) -> Source:
+        """That of a function; raises InputError as `rearranged`."""
+        if function.arch not in VERIFIED:
+            raise InputError(
+                f"{function.name} is for {function.arch}, whose rules are not verified; allowed: {', '.join(VERIFIED)}"
+            )
+        if not function.encoded:
+            raise InputError(f"{function.name} has no instruction words; give the cubin itself")
+        loop = main_loop(function)
+        places = range(loop.start // WORD_BYTES, loop.end // WORD_BYTES)
+        everything = operations(function)
+        code = everything[places.start : places.stop]
+        unknown = unknown_reasons(code)
+        if unknown:
+            raise InputError(
+                f"the main loop of {function.name} has instructions that are not known: {', '.join(unknown)}"
+            )
+        if not any(each.ffma is not None for each in code):
+            raise InputError(f"the main loop of {function.name} has no FFMA of registers alone, which could move")
+        spans = tuple(span for span in basic_blocks(function) if span.first in places)
+        known = compiled_waits(everything, places)
+        return cls(function, loop, places, code, spans, known, register_file(function.arch))
+
+    def found(self, load_places: int) -> Dependences:
+        """Where its FFMA may go, what a load brings not sooner than so many places behind it."""
+        return dependences(self.code, self.places.start, self.spans, self.known, load_places)
+
+    def searched(self, width: int, seed: int, tell: Callable[[int], None] | None = None) -> tuple[int, ...] | None:
+        """The words of the function with the order that one search has found, better or not; None where it found
+        none."""
+        found = self.found(LOAD_PLACES[seed % len(LOAD_PLACES)])
+        choices = Beam(self.code, stream_of_loop(self.loop, self.file).instructions, found, self.file).search(
+            width, seed, tell
+        )
+        return None if choices is None else self.with_order(choices)
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The words of the function as compiled."""
+        return tuple(each.word or 0 for each in self.function.instructions)
+
+    def with_order(self, choices: Sequence[Choice]) -> tuple[int, ...]:
+        """The words of the function with its FFMA in this order."""
+        words = list(self.words)
+        movable = [place for place, each in enumerate(self.code) if each.ffma is not None]
+        for place, choice in zip(movable, choices, strict=True):
+            moved = self.code[movable[choice.ffma]].ffma
+            assert moved is not None
+            d, a, b, c = moved
+            registers = (d, b, a, c) if choice.swapped else (d, a, b, c)
+            at = self.places.start + place
+            words[at] = ffma_word(with_field(words[at], WAIT_MASK, 0), registers, choice.flags)
+        for span in self.spans:
+            words[span.first : span.last] = self._flagged(words, span)
+        code = operations(with_words(self.function, words))
+        for at, each in zip(self.places, with_waits(code, self.places, self.known), strict=True):
+            words[at] = each.instruction.word or 0
+        return tuple(words)
+
+    def _flagged(self, words: Sequence[int], span: Span) -> list[int]:
+        """The words of a basic block without the flags that keep an operand for nobody, found from its end on."""
+        next_read: dict[tuple[int, str], int] = {}
+        found: list[int] = []
+        for number in reversed(range(span.first, span.last)):
+            word, was = words[number], self.function.instructions[number]
+            each = operation(replace(was, word=word))
+            flags = field(word, REUSE)
+            useful = 0
+            for slot, register in each.slots:
+                if next_read.get((register % BANKS, slot)) == register and register not in each.writes:
+                    useful |= 1 << "ABCD".index(slot)
+            wanted = flags & useful if each.ffma is not None else flags * (flags & useful == flags)
+            found.append(with_field(word, REUSE, wanted))
+            next_read = {key: register for key, register in next_read.items() if register not in each.writes}
+            if each.kind not in IN_QUEUE:
+                next_read |= {(register % BANKS, slot): register for slot, register in reversed(each.slots)}
+        return found[::-1]

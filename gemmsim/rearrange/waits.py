@@ -1,0 +1,141 @@
+"""Which scoreboards the instructions of a loop have to wait for, wherever its FFMA stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gemmsim.machine_code.encoding import NO_BARRIER, WAIT_MASK, with_field
+from gemmsim.rearrange.decode import IN_QUEUE, Operation
+
+LOADED, USED = "loaded", "used"
+"""What an entry is about: a register that a load writes, or one that an access still reads."""
+PASSES = 2
+"""Passes through the loop: what the code before it left under way, and what the pass before did."""
+
+Entry = tuple[int, int, str]
+"""(instruction, register, LOADED or USED)."""
+QUEUE = ("shared_load", "shared_store")
+UNORDERED = ("ffma", "float", "integer", "move", "uniform", "shared_load")
+"""Kinds before which nothing more needs to have ended than what they use."""
+SLOW = ("global_load", "local", "atomic")
+
+
+@dataclass
+class Underway:
+    """What is under way, and the scoreboards that tell its end, in the order in which they should be asked."""
+
+    entries: dict[Entry, tuple[int, ...]] = field(default_factory=dict)
+    slow: set[int] = field(default_factory=set)
+
+    def wait(self, mask: int) -> list[Entry]:
+        """Wait for these scoreboards; what has ended."""
+        ended = [entry for entry, boards in self.entries.items() if any(mask >> board & 1 for board in boards)]
+        for entry in ended:
+            del self.entries[entry]
+        self.slow = {board for board in self.slow if not mask >> board & 1}
+        return ended
+
+    def issue(self, number: int, each: Operation) -> None:
+        """An instruction issues."""
+        if not each.variable or not each.executed:
+            return
+        control = each.control
+        done = () if control.write_barrier == NO_BARRIER else (control.write_barrier,)
+        read = done if control.read_barrier == NO_BARRIER else (control.read_barrier, *done)
+        if each.kind in QUEUE:
+            for entry, boards in self.entries.items():
+                if entry[2] == USED and self._queued(entry):
+                    self.entries[entry] = (*boards, *read)
+                elif each.kind == "shared_load" and self._queued(entry):
+                    self.entries[entry] = (*boards, *done)
+        if each.kind in SLOW:
+            self.slow.update(done)
+        if each.kind != "global_copy" or read:
+            for register in each.reads:
+                self._put((number, register, USED), read, each.kind in IN_QUEUE)
+        for register in each.writes:
+            self._put((number, register, LOADED), done, each.kind == "shared_load")
+
+    def _put(self, entry: Entry, boards: tuple[int, ...], queued: bool) -> None:
+        self.entries[entry] = boards
+        (self._in_queue.add if queued else self._in_queue.discard)(entry)
+
+    def _queued(self, entry: Entry) -> bool:
+        return entry in self._in_queue
+
+    def __post_init__(self) -> None:
+        self._in_queue: set[Entry] = set()
+
+    def before(self, each: Operation) -> list[Entry]:
+        """What must have ended before an instruction issues."""
+        reads, writes = set(each.reads), set(each.writes)
+        return [
+            entry
+            for entry in self.entries
+            if (entry[1] in writes and not (entry[2] == USED and self._queued(entry) and each.kind in IN_QUEUE))
+            or (entry[2] == LOADED and entry[1] in reads)
+        ]
+
+    def board(self, entry: Entry) -> int | None:
+        """The scoreboard to ask for an entry: its own, or one that no slower load keeps."""
+        boards = self.entries[entry]
+        quick = [board for board in boards if board not in self.slow]
+        return next(iter(quick or boards), None)
+
+
+def _walk(code: Sequence[Operation], loop: range) -> Iterator[tuple[int, int]]:
+    """(pass, instruction): the code before the loop, pass -1, then the passes."""
+    yield from ((-1, number) for number in range(loop.start))
+    for turn in range(PASSES):
+        yield from ((turn, number) for number in loop)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the compiler's own waits tell: where in the loop a load is first waited for, counted on through the passes
+    from the beginning of the last; and what is under way at each instruction that order matters to."""
+
+    waited: Mapping[int, int]
+    under_way: Mapping[int, frozenset[Entry]]
+
+
+def compiled_waits(code: Sequence[Operation], loop: range) -> Known:
+    """What is waited for where, in the steady state."""
+    state = Underway()
+    waited: dict[int, int] = {}
+    under_way: dict[int, frozenset[Entry]] = {}
+    for turn, number in _walk(code, loop):
+        each = code[number]
+        for entry in state.wait(each.control.wait_mask):
+            if turn == PASSES - 1 and entry[2] == LOADED and entry[0] in loop:
+                waited.setdefault(entry[0], number - loop.start)
+        if turn >= 0 and each.kind not in UNORDERED:
+            under_way[number] = under_way.get(number, frozenset()) | frozenset(state.entries)
+        state.issue(number, each)
+    return Known(waited, under_way)
+
+
+def with_waits(code: Sequence[Operation], loop: range, known: Known) -> list[Operation]:
+    """The instructions of the loop with wait masks: those of FFMA anew, those of others with what they lack now."""
+    masks = {number: 0 if code[number].ffma is not None else code[number].control.wait_mask for number in loop}
+    state = Underway()
+    for turn, number in _walk(code, loop):
+        each = code[number]
+        state.wait(masks[number] if turn >= 0 else each.control.wait_mask)
+        if turn >= 0:
+            needed = state.before(each)
+            if each.ffma is None and each.kind not in UNORDERED:
+                needed += [entry for entry in state.entries if entry not in known.under_way[number]]
+            for entry in needed:
+                board = state.board(entry) if entry in state.entries else None
+                if board is not None:
+                    masks[number] |= 1 << board
+                    state.wait(1 << board)
+        state.issue(number, each)
+    return [_with_mask(code[number], masks[number]) for number in loop]
+
+
+def _with_mask(each: Operation, mask: int) -> Operation:
+    word = with_field(each.instruction.word or 0, WAIT_MASK, mask)
+    return replace(each, instruction=replace(each.instruction, word=word))

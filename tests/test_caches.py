@@ -1,0 +1,274 @@
+"""The traffic below L1: closed forms against caches run sector by sector, and against what an H200 counted."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cache_simulator import Machine, run
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gemmsim.caches.company import company
+from gemmsim.caches.dram import dram_reads, passes
+from gemmsim.caches.panels import panels, sectors_of_runs
+from gemmsim.caches.reuse import Capacity
+from gemmsim.caches.traffic import cache_traffic, l1_bytes, past_l1
+from gemmsim.device import capability, device
+from gemmsim.kernels import KERNELS, kernel
+from gemmsim.problem import Problem
+from gemmsim.record_files import read_records, shipped_records
+from gemmsim.tiling import Tiling
+
+H200 = device("h200")
+SECTOR = 8
+"""Elements."""
+
+
+@st.composite
+def launches(draw, ragged=False):
+    """(problem, tiling, machine of the slow route) small enough for that."""
+    unit = 1 if ragged else SECTOR
+    sizes = st.integers(24 // unit, 72 // unit).map(lambda size: size * unit)
+    tiles = st.sampled_from([8, 16, 24])
+    tiling = Tiling(
+        draw(tiles), draw(tiles), draw(st.sampled_from([8, 16])),
+        split_k=draw(st.sampled_from([1, 1, 2])), group=draw(st.sampled_from([1, 1, 2, 3])),
+    )  # fmt: skip
+    machine = Machine(draw(st.integers(1, 5)), draw(st.integers(1, 2)), 10**6, 10**6)
+    return Problem(draw(sizes), draw(sizes), draw(sizes)), tiling, machine
+
+
+def slow(problem, tiling, machine, **options):
+    """The slow route: sectors."""
+    return run(problem.m, problem.n, problem.k, tiling, machine, **options)
+
+
+def closed(problem, tiling, machine, apart=0.0):
+    """Sectors that the closed form reads from memory, each block a convoy of its own."""
+    l2 = Capacity(32 * machine.l2_sectors, 32 * machine.l2_sectors)
+    slots = machine.sms * machine.blocks_per_sm
+    a, b = dram_reads(problem, tiling, company(problem, tiling, slots), l2, slots, apart)
+    return (problem.m * problem.k * a.all + problem.k * problem.n * b.all) / SECTOR
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_sectors_of_runs_are_an_average_over_starts(elements, spacing):
+    starts = range(0, SECTOR * spacing, spacing)
+    each = [(start % SECTOR + elements - 1) // SECTOR + 1 for start in starts]
+    assert sectors_of_runs(elements, spacing, 4) == pytest.approx(np.mean(each))
+
+
+@given(launches())
+def test_panels_are_what_blocks_read_without_sharing(launch):
+    problem, tiling, _ = launch
+    alone = Machine(1, 1, 0, 10**6)
+    assert panels(problem, tiling).total == slow(problem, tiling, alone)["l1_fills"]
+
+
+@given(launches(ragged=True))
+def test_panels_of_ragged_rows_are_off_by_their_ends_alone(launch):
+    problem, tiling, _ = launch
+    assume(tiling.split_k == 1)
+    counted = 0
+    for row, column in itertools.product(range(0, problem.m, tiling.block_m), range(0, problem.n, tiling.block_n)):
+        rows = range(row, min(problem.m, row + tiling.block_m))
+        right = min(problem.n, column + tiling.block_n) - 1
+        counted += sum((i * problem.k + problem.k - 1) // 8 - i * problem.k // 8 + 1 for i in rows)
+        counted += sum((p * problem.n + right) // 8 - (p * problem.n + column) // 8 + 1 for p in range(problem.k))
+    assert panels(problem, tiling).total == pytest.approx(counted, rel=0.03)
+
+
+@given(launches())
+def test_all_that_fits_is_read_once(launch):
+    problem, tiling, machine = launch
+    compulsory = (problem.m * problem.k + problem.k * problem.n) / SECTOR
+    assert slow(problem, tiling, machine)["dram_reads"] == compulsory
+    assert closed(problem, tiling, machine) == compulsory
+
+
+@given(launches())
+def test_where_nothing_fits_each_block_reads_for_itself(launch):
+    problem, tiling, machine = launch
+    assume(tiling.split_k == 1)
+    nothing = Machine(machine.sms, machine.blocks_per_sm, 0, 1)
+    everything = panels(problem, tiling).total
+    assert closed(problem, tiling, nothing) == pytest.approx(everything)
+    assert slow(problem, tiling, nothing)["dram_reads"] == everything
+
+
+@given(launches(), st.floats(0, 1))
+def test_between_these_bounds_whatever_fits(launch, apart):
+    problem, tiling, machine = launch
+    compulsory = (problem.m * problem.k + problem.k * problem.n) / SECTOR
+    sizes = [1, 20, 100, 200, 400, 800, 10**5]
+    found = [
+        closed(problem, tiling, Machine(machine.sms, machine.blocks_per_sm, 0, sectors), apart) for sectors in sizes
+    ]
+    assert compulsory <= found[-1] + 1e-6
+    assert found[0] <= 2 * panels(problem, tiling).total + compulsory * tiling.split_k  # a burst is two sectors
+    assert all(small >= large - 1e-6 for small, large in itertools.pairwise(found))
+
+
+def drawn(seed, count):
+    """Launches of a scaled-down device, with an L2 from a tenth of A and B to half as much again."""
+    chance = np.random.default_rng(seed)
+    for _ in range(count):
+        tiling = Tiling(
+            *(int(chance.choice([8, 16])) for _ in range(3)),
+            group=int(chance.choice([1, 1, 2, 3])), split_k=int(chance.choice([1, 1, 1, 2])),
+        )  # fmt: skip
+        problem = Problem(*(int(size) * SECTOR for size in chance.integers(6, 16, 3)))
+        compulsory = (problem.m * problem.k + problem.k * problem.n) / SECTOR
+        l2 = int(compulsory * chance.uniform(0.1, 1.5))
+        slots = Machine(int(chance.integers(2, 9)), int(chance.choice([1, 2])), 0, l2)
+        together = company(problem, tiling, slots.sms * slots.blocks_per_sm)
+        turn = tiling.split_k * tiling.block_k * (together.rows * tiling.block_m + together.columns * tiling.block_n)
+        if turn / SECTOR < 0.7 * l2:  # what is read at the same time fits in every L2
+            yield problem, tiling, slots
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_in_between_the_closed_form_is_near_and_often_exact(spread):
+    errors = []
+    for problem, tiling, machine in drawn(seed=7, count=50):
+        if tiling.split_k == 1 or not spread:
+            counted = slow(problem, tiling, machine, spread=spread)["dram_reads"]
+            errors.append(abs(closed(problem, tiling, machine, apart=spread) / counted - 1))
+    assert len(errors) > 25
+    assert np.mean(errors) < 0.13
+    assert np.mean(np.array(errors) < 1e-9) > 0.4
+
+
+def test_blocks_that_start_apart_read_more():
+    """With starts spread over a whole life the slow route reads far more, and so does the closed form."""
+    problem, tiling, machine = Problem(128, 64, 64), Tiling(8, 16, 8), Machine(8, 2, 0, 350)
+    for found in (
+        [slow(problem, tiling, machine, spread=spread)["dram_reads"] for spread in (0.0, 1.0)],
+        [closed(problem, tiling, machine, apart) for apart in (0.0, 1.0)],
+    ):
+        assert found[1] > 1.5 * found[0]
+
+
+@given(st.integers(1, 500), st.floats(1, 500))
+def test_passes_by_counting_waves(tiles, together):
+    whole, rest = divmod(tiles, together)
+    expected = whole + min(1, rest)
+    assert passes(tiles, together) == pytest.approx(max(1, expected), abs=1.01e-6 * tiles) or rest > together - 1e-6
+
+
+@given(launches(), st.integers(1, 40))
+def test_company_by_listing_blocks(launch, slots):
+    """Where waves are whole bands, or whole columns of one, rows and columns are those of the first wave."""
+    problem, tiling, _ = launch
+    assume(tiling.split_k == 1)
+    down, across = -(-problem.m // tiling.block_m), -(-problem.n // tiling.block_n)
+    group = min(tiling.group, down)
+    assume(down % group == 0)
+    slots = min(slots, down * across)
+    assume(slots % (group * across) == 0 or (slots < group * across and slots % group == 0))
+    order = [(band * group + i, j) for band in range(down // group) for j in range(across) for i in range(group)]
+    found = company(problem, tiling, slots)
+    assert found.rows == len({i for i, _ in order[:slots]})
+    assert found.columns == len({j for _, j in order[:slots]})
+    assert found.waves == pytest.approx(down * across / slots)
+
+
+@given(st.integers(100, 1000), st.integers(2, 1000), st.floats(0.5, 3000))
+def test_kept_on_the_way_is_the_mean_of_kept(least, more, between):
+    l2 = Capacity(least, least + more)
+    steps = np.linspace(0, between, 20001)
+    assert l2.kept_on_the_way(between) == pytest.approx(np.mean(l2.kept(steps)), abs=5e-3)
+
+
+def test_a_capacity_between_two_bounds():
+    l2 = Capacity(100, 200)
+    assert l2.kept(np.array([0, 100, 150, 200, 900])).tolist() == [1, 1, 0.5, 0, 0]
+    assert Capacity(100, 100).kept(np.array([99, 100, 101])).tolist() == [1, 0, 0]
+
+
+def test_one_launch_on_paper():
+    """4096 cubed in tiles of 128 x 128, 2 blocks an SM: 264 run at once, 8.25 rows of 32 tiles."""
+    traffic = cache_traffic(Problem(4096, 4096, 4096), kernel("vectorized"), tiling_128(), H200, 2)
+    assert traffic.l1_fill_sectors == 32 * 2 * 4096 * 4096 / 8  # every column of tiles reads A, every row B
+    # lanes have 8 columns, and store 4 at a time: each sector twice, and half of them through both parts of L2
+    assert traffic.l2_write_sectors == 1.5 * 2 * 4096 * 4096 / 8
+    # A once; B for each of 4 waves, 67 MB each, more than L2 has; and a few reuses that come too late
+    assert traffic.dram_read_bytes == pytest.approx(5 * 4 * 4096**2, rel=0.1)
+    assert traffic.bytes["dram"] == round(float(traffic.dram_read_bytes)) + 4 * 4096**2
+
+
+def tiling_128():
+    return kernel("vectorized").tiling(block_m=128, block_n=128, block_k=8, thread_m=8, thread_n=8)
+
+
+def test_l1_is_what_shared_memory_leaves():
+    tiling = tiling_128()  # 8192 bytes, and 1024 that the system takes
+    assert l1_bytes(kernel("vectorized"), tiling, H200, 1) == 262_144 - 16_384
+    assert l1_bytes(kernel("vectorized"), tiling, H200, 4) == 262_144 - 65_536
+    assert l1_bytes(kernel("naive"), kernel("naive").tiling(), H200, 8) == 262_144
+    assert l1_bytes(kernel("vectorized"), tiling, replace(H200, capability=capability("6.1")), 1) == 0
+
+
+def test_arrays_and_numbers_alike():
+    sizes = [(4096, 4096, 4096), (1000, 700, 300), (2048, 8192, 640)]
+    for ladder in KERNELS.values():
+        tiling = ladder.tiling(**dict(ladder.default_tile))
+        alone = [cache_traffic(Problem(*size), ladder, tiling, H200, 2) for size in sizes]
+        m, n, k = np.array(sizes).T
+        together = cache_traffic(Problem(m, n, k), ladder, tiling, H200, np.array([2, 2, 2]))
+        for name, values in vars(together).items():
+            assert values == pytest.approx([getattr(one, name) for one in alone]), (ladder.name, name)
+
+
+def test_copies_past_l1_fetch_what_shifts_in_halves():
+    """Rows of B start with a sector; rows of its tile in shared memory do not, where they are padded by 4."""
+    problem, ladder = Problem(512, 512, 512), kernel("async")
+    plain, padded = (ladder.tiling(**dict(ladder.default_tile) | {"pad_b": pad}) for pad in (0, 4))
+    assert past_l1(problem, ladder, plain) == 1
+    assert past_l1(problem, ladder, padded) == 1.5
+    assert past_l1(Problem(512, 516, 512), ladder, plain) == 1.5
+    assert past_l1(Problem(512, 516, 512), ladder, padded) == 1
+    assert past_l1(Problem(512, 514, 512), ladder, plain) == 1  # narrower copies go through L1
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """The points of the shipped campaign beside the model."""
+    compared = pytest.importorskip("campaigns.caches_compare", reason="no campaigns beside the tests")
+    return list(compared.compared(compared.SHIPPED))
+
+
+@pytest.mark.parametrize(
+    ("larger", "least", "name", "bound"),
+    [
+        (True, 60, "l1_fill_sectors", 0.05),
+        (False, 40, "l1_fill_sectors", 0.05),
+        (True, 60, "dram_read_bytes", 0.12),
+        (False, 40, "dram_read_bytes", 0.10),
+    ],
+)
+def test_an_h200_counted_it_so(counted, larger, least, name, bound):
+    """Mean absolute errors over all points of the campaign, those that shaped nothing among them."""
+    errors = [abs(point.error(name)) for point in counted if point.larger == larger]
+    assert len(errors) >= least
+    assert np.mean(errors) <= bound
+
+
+def test_the_ladder_as_an_h200_counted_it():
+    """Counts of the shipped records: what fits in L2 nearly exact, 4096 cubed with few exceptions within a third."""
+    records, _ = read_records(shipped_records())
+    errors = {True: [], False: []}
+    for record in records:
+        point = record.point
+        if point.problem.compulsory_bytes > 10**7:
+            found = cache_traffic(
+                point.problem, kernel(point.kernel), point.tiling, H200, record.resources["blocks_per_sm"]
+            )
+            error = abs(found.dram_read_bytes / record.counters["dram_read_bytes"] - 1)
+            errors[point.problem.compulsory_bytes > H200.l2_bytes].append(error)
+    assert np.mean(errors[False]) < 0.02
+    assert np.mean(errors[True]) < 0.10
+    assert np.mean(np.array(errors[True]) < 0.35) > 0.9
