@@ -12,19 +12,23 @@ from typing import Any
 import numpy as np
 
 from gemmsim.caches.traffic import CacheTraffic
+from gemmsim.calibration import calibration
 from gemmsim.compare import ComparedPoint, Comparison, Pick
 from gemmsim.device import Device
 from gemmsim.edges import Coverage, Edges
+from gemmsim.error_bars import ErrorBar, error_bar
 from gemmsim.explain import Decomposition
 from gemmsim.kernels import Kernel, Resources
 from gemmsim.ladder import Rung
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.options import Configuration
+from gemmsim.pipeline.timeline import Timeline
 from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
 from gemmsim.problem import Problem
 from gemmsim.records import Record
 from gemmsim.roofline import floor_s
+from gemmsim.routes import analytic_s, route_of
 from gemmsim.traffic import AccessCost, Traffic, formulas
 
 Document = dict[str, Any]
@@ -51,6 +55,25 @@ def plain(value: Any) -> Any:
 def launch(problem: Problem, kernel: Kernel, tiling: Any) -> Document:
     """What is asked about: every document of one launch begins so."""
     return {"problem": asdict(problem), "kernel": kernel.name, "tiling": kernel.tiling_dict(tiling)}
+
+
+def timeline(of: Timeline) -> Document:
+    """The document of one timeline, without its intervals."""
+    return launch(of.problem, of.kernel, of.tiling) | {
+        "device": of.device.name,
+        "program": of.program,
+        "iterations": of.iterations,
+        "cycles": of.cycles,
+        "cycles_per_iteration": of.cycles_per_iteration,
+        "clock_hz": of.clock_hz,
+        "blocks": of.blocks,
+        "warps": len(of.warps),
+        "cycles_by_kind": of.cycles_by_kind,
+        "waiting": of.waiting,
+        "issuing": of.issuing,
+        "flight_cycles": of.flight_cycles,
+        "hidden": of.hidden,
+    }
 
 
 def registers(resources: Resources) -> Document:
@@ -174,7 +197,10 @@ def prediction(asked: Configuration, found: Prediction, warnings: Sequence[str])
         "defaults": asked.defaults,
         "device": found.device.name,
         "launches": found.occupancy.launches,
+        "route": route_of(found),
         "time_s": found.time_s,
+        "error_bar": bar(error_bar(found)),
+        "analytic_s": analytic_s(found),
         "cycles": round(found.cycles, 6),  # whole ones come out whole, whatever seconds times hertz leave
         "flop_per_s": found.flop_per_s,
         "bound_by": found.bound_by if found.occupancy.launches else None,
@@ -189,9 +215,14 @@ def prediction(asked: Configuration, found: Prediction, warnings: Sequence[str])
             "shared_bytes": found.resources.shared_bytes,
             "registers_per_thread": registers(found.resources),
         },
-        "calibrated": found.calibrated,
+        "calibrated": calibration(found.device).own,
         "warnings": warnings,
     }
+
+
+def bar(found: ErrorBar | None) -> Document | None:
+    """Where a measured time shall lie, and how often it does; null where nothing is known of that."""
+    return None if found is None else asdict(found)
 
 
 def register_ports(found: PortShare) -> Document:
@@ -223,6 +254,7 @@ def rung(of: Rung) -> Document:
         "kernel": of.kernel.name,
         "tiling": of.kernel.tiling_dict(of.tiling),
         "launches": launches,
+        "route": route_of(found),
         "time_s": found.time_s,
         "flop_per_s": found.flop_per_s,
         "peak_fraction": found.flop_per_s / found.device.fp32_flop_per_s,
@@ -239,6 +271,8 @@ def comparison(found: Comparison, warnings: Sequence[str] = ()) -> Document:
         "device": found.device.name,
         "points": [compared(point) for point in found.points],
         **summary(found),
+        "held_out": summary(found.held_out()),
+        "impossible": found.impossible(),
         "counters": {name: asdict(agreement) for name, agreement in found.counters.items()},
         "by_kernel": {name: summary(part) for name, part in found.by_kernel().items()},
         "picks": [pick(each) for each in found.picks().values()],
@@ -255,6 +289,11 @@ def compared(point: ComparedPoint) -> Document:
         "predicted_s": point.predicted_s,
         "measured_s": point.measured_s,
         "error": point.error,
+        "route": point.route,
+        "analytic_s": point.analytic_s,
+        "error_bar": bar(point.error_bar),
+        "inside": point.inside,
+        "held_out": point.held_out,
         "bound_by": point.prediction.bound_by,
     }
 
@@ -279,15 +318,21 @@ def pick(found: Pick) -> Document:
 def summary(found: Comparison) -> Document:
     """The errors of a set of points as a few numbers; null where there is no point."""
     if not found.points:
-        names = ("mape", "max_error", "mean_error", "kendall_tau", "tau_within_problems")
+        names = (
+            "mape", "percentile_95", "max_error", "mean_error", "kendall_tau", "tau_within_problems",
+            "inside_error_bars", "analytic_mape",
+        )  # fmt: skip
         return {"count": 0, **dict.fromkeys(names)}
     return {
         "count": len(found.points),
         "mape": found.mape,
+        "percentile_95": found.percentile_95,
         "max_error": found.max_error,
         "mean_error": found.mean_error,
         "kendall_tau": found.kendall_tau,
         "tau_within_problems": found.tau_within_problems,
+        "inside_error_bars": found.covered,
+        "analytic_mape": found.analytic_mape,
     }
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from os import PathLike
@@ -175,18 +177,31 @@ def calibration(of: Device) -> Calibration:
 
     A device that was made by hand counts as the shipped one of its name only if all of its numbers are the same.
     """
-    return _calibration(of)
+    return _calibration(of, _OWN_COUNT.get())
 
 
 @cache
-def _calibration(of: Device) -> Calibration:
-    return _assembled(of, lenders())
+def _calibration(of: Device, own_count: bool) -> Calibration:
+    return _assembled(of, tuple(each for each in lenders() if own_count or each.device != of))
 
 
 def load_calibration(path: str | PathLike[str], of: Device) -> Calibration:
     """What a file of `gemmsim calibrate` says of a GPU, the rest inherited. Raises InputError, naming file and key."""
     own = Lender.of_file(of, _checked(read_calibration_file(str(path)), str(path)))
     return _assembled(of, (own, *lenders()))
+
+
+_OWN_COUNT: ContextVar[bool] = ContextVar("_OWN_COUNT", default=True)
+
+
+@contextmanager
+def as_if_uncalibrated() -> Iterator[None]:
+    """Inside, no GPU has numbers of its own, all have those of others: what changes is what a calibration is worth."""
+    before = _OWN_COUNT.set(False)
+    try:
+        yield
+    finally:
+        _OWN_COUNT.reset(before)
 
 
 def calibrated() -> tuple[str, ...]:

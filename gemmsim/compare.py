@@ -11,14 +11,20 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gemmsim.device import Device
+from gemmsim.error_bars import ErrorBar, error_bar
 from gemmsim.errors import InputError
+from gemmsim.held_out import held_out
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.notebook import as_table
-from gemmsim.predict import Prediction, predict
+from gemmsim.predict import Prediction
 from gemmsim.problem import Problem
+from gemmsim.ranking import kendall_tau
 from gemmsim.record_files import latest
 from gemmsim.records import Point, Record
+from gemmsim.roofline import floor_s
+from gemmsim.routes import analytic_s, predicted_time, route_named, route_of
 from gemmsim.traffic import traffic
+from gemmsim.units import duration
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -41,6 +47,36 @@ class ComparedPoint:
         return float(self.prediction.time_s)
 
     @property
+    def route(self) -> str:
+        """Which route the predicted time is from."""
+        return route_of(self.prediction)
+
+    @property
+    def analytic_s(self) -> float:
+        """Seconds that the analytic route predicts."""
+        return float(analytic_s(self.prediction))
+
+    @cached_property
+    def error_bar(self) -> ErrorBar | None:
+        """Where the measured time should lie, if that is known."""
+        return error_bar(self.prediction)
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured time lies there."""
+        return None if self.error_bar is None else self.error_bar.holds(self.measured_s)
+
+    @cached_property
+    def held_out(self) -> bool:
+        """Whether the point took no part in anything that the model was made from."""
+        return held_out(self.point)
+
+    @property
+    def impossible(self) -> bool:
+        """Whether it was measured faster than any kernel can be: at peak rate, every matrix moved once."""
+        return self.measured_s < float(floor_s(self.point.problem, self.prediction.device))
+
+    @property
     def measured_s(self) -> float:
         """Median of the measured seconds."""
         assert self.record.median_s is not None, "only records with a time are compared"
@@ -50,6 +86,11 @@ class ComparedPoint:
     def error(self) -> float:
         """Predicted over measured, minus 1: negative where the prediction is too fast."""
         return self.predicted_s / self.measured_s - 1
+
+    @property
+    def analytic_error(self) -> float:
+        """The same of the analytic route."""
+        return self.analytic_s / self.measured_s - 1
 
     @property
     def flop_per_s(self) -> float:
@@ -119,6 +160,36 @@ class Comparison:
         return float(self.errors.mean())
 
     @property
+    def percentile_95(self) -> float:
+        """What 95 % of the absolute relative errors stay below."""
+        return float(np.quantile(np.abs(self.errors), 0.95))
+
+    @property
+    def analytic_mape(self) -> float:
+        """Mean absolute relative error of the analytic route alone."""
+        return float(np.mean([abs(point.analytic_error) for point in self.points]))
+
+    @property
+    def covered(self) -> float:
+        """Share of the points that have an error bar whose measured time lies inside; NaN where none has one."""
+        inside = [point.inside for point in self.points if point.inside is not None]
+        return float(np.mean(inside)) if inside else math.nan
+
+    def held_out(self) -> Comparison:
+        """The points that judge the model: they took no part in anything."""
+        return self._of(point for point in self.points if point.held_out)
+
+    def impossible(self) -> list[str]:
+        """A line for each point that was measured faster than any kernel can be."""
+        return [
+            f"{point.point}: measured {duration(point.measured_s)}, less than the"
+            f" {duration(float(floor_s(point.point.problem, self.device)))} that any kernel needs on {self.device.name}"
+            " at its peak rates: impossible, unless its clock or memory ran faster than its data say"
+            for point in self.points
+            if point.impossible
+        ]
+
+    @property
     def kendall_tau(self) -> float:
         """Agreement of the order of predicted and of measured times, over all points."""
         return kendall_tau([p.predicted_s for p in self.points], [p.measured_s for p in self.points])
@@ -154,15 +225,19 @@ class Comparison:
         groups: dict[Key, list[ComparedPoint]] = {}
         for point in self.points:
             groups.setdefault(key(point), []).append(point)
-        return {of: Comparison(self.device, tuple(points), {}, ()) for of, points in groups.items()}
+        return {of: self._of(points) for of, points in groups.items()}
+
+    def _of(self, points: Iterable[ComparedPoint]) -> Comparison:
+        return Comparison(self.device, tuple(points), {}, ())
 
 
-def compare(records: Iterable[Record], device: Device) -> Comparison:
-    """Predict every record of `device` and hold the predictions against it; of a point measured twice
-    the last record with a result counts. The compiler's register counts are taken from the records.
+def compare(records: Iterable[Record], device: Device, route: str = "auto") -> Comparison:
+    """Predict every record of `device`, by a route of `gemmsim.routes`, and hold the predictions against it; of a point
+    measured twice the last record with a result counts. The compiler's register counts are taken from the records.
 
-    Raises InputError when no record of that device has a time.
+    Raises InputError when no record of that device has a time, and for an unknown route.
     """
+    route_named(route)
     of_device = [record for record in latest(records) if record.device == device.name]
     done = [record for record in of_device if record.ok]
     if not done:
@@ -172,7 +247,8 @@ def compare(records: Iterable[Record], device: Device) -> Comparison:
         point = record.point
         registers = record.resources["registers_per_thread"] if record.resources else None
         try:
-            prediction = predict(point.problem, kernel_named(point.kernel), point.tiling, device, registers)
+            kernel = kernel_named(point.kernel)
+            prediction = predicted_time(point.problem, kernel, point.tiling, device, route, registers)
             if not prediction.occupancy.launches:
                 raise InputError(str(prediction.occupancy.reason))
             points.append(ComparedPoint(record, prediction))
@@ -207,19 +283,3 @@ def _counter_agreement(records: Iterable[Record]) -> dict[str, CounterAgreement]
         )
         for name, of_name in pairs.items()
     }
-
-
-def kendall_tau(first: Any, second: Any) -> float:
-    """Kendall's tau-b of two sequences of the same length; NaN where one of them is constant.
-
-    Pairs that agree in order, less those that disagree, over the geometric mean of the pairs untied in
-    each (Kendall, "The treatment of ties in ranking problems", Biometrika 33, 1945). Takes n^2 steps.
-    """
-    x, y = np.asarray(first, float), np.asarray(second, float)
-    balance = untied_x = untied_y = 0
-    for i in range(len(x) - 1):
-        sign_x, sign_y = np.sign(x[i + 1 :] - x[i]), np.sign(y[i + 1 :] - y[i])
-        balance += int((sign_x * sign_y).sum())
-        untied_x += int(np.count_nonzero(sign_x))
-        untied_y += int(np.count_nonzero(sign_y))
-    return balance / float(np.sqrt(float(untied_x) * untied_y)) if untied_x and untied_y else math.nan

@@ -331,10 +331,22 @@ class Kernel:
         meanwhile), what a thread carries from global memory if it does so meanwhile, and the rest;
         rounded up to 8, from 32 to 255, and never so many that a block would not start.
         """
-        threads, shared = tiling.threads, self.shared_bytes(tiling)
         if registers_per_thread is not None:
-            return Resources(threads, registers_per_thread, shared, "compiler")
-        widths = self.widths(problem, tiling)
+            return Resources(tiling.threads, registers_per_thread, self.shared_bytes(tiling), "compiler")
+        return self.estimated(tiling, self.widths(problem, tiling))[0]
+
+    def estimated(self, tiling: Tiling, widths: Widths) -> tuple[Resources, Count]:
+        """(what one block takes by the estimate of `resources`, registers that a thread would need beyond what it can
+        have: they spill)."""
+        needed, most = self.registers_needed(tiling, widths), np.minimum(MOST_REGISTERS, most_registers(tiling))
+        registers = np.minimum(np.maximum(needed, 32), most)
+        taken = registers if _array(registers) else int(registers)
+        resources = Resources(tiling.threads, taken, self.shared_bytes(tiling), "estimate")
+        return resources, np.maximum(0, needed - most)
+
+    def registers_needed(self, tiling: Tiling, widths: Widths) -> Count:
+        """Registers that a thread needs, by the estimate of `resources`, a multiple of 8; it need not get them."""
+        threads = tiling.threads
         run_a = 1 if self.transposed else widths.shared_a
         registers = tiling.thread_m * tiling.thread_n + (tiling.thread_m * run_a + tiling.thread_n) * self.stages
         if self.staged:
@@ -343,10 +355,7 @@ class Kernel:
             registers = registers + REGISTERS_PER_CARRIED_VECTOR * (vectors_a + vectors_b)
             if self.prefetches and not self.copies:
                 registers = registers + vectors_a * widths.global_a + vectors_b * widths.global_b
-        needed = np.clip(ceil_div(registers + REGISTERS_BESIDE_TILES, 8) * 8, 32, MOST_REGISTERS)
-        counted_warps = ceil_div(tiling.warps, WARPS_ROUNDED_AT_LAUNCH) * WARPS_ROUNDED_AT_LAUNCH
-        estimate = np.minimum(needed, REGISTER_FILE // (counted_warps * WARP_SIZE) // 8 * 8)
-        return Resources(threads, estimate if _array(estimate) else int(estimate), shared, "estimate")
+        return ceil_div(registers + REGISTERS_BESIDE_TILES, 8) * 8
 
     def describe(self, tiling: Tiling) -> str:
         """The tiling as far as the kernel has it, so that no two of its tilings read the same."""
@@ -464,6 +473,12 @@ KERNELS = {
         ),
     )
 }
+
+
+def most_registers(tiling: Tiling) -> Count:
+    """Registers of a thread with which a block still starts."""
+    counted_warps = ceil_div(tiling.warps, WARPS_ROUNDED_AT_LAUNCH) * WARPS_ROUNDED_AT_LAUNCH
+    return REGISTER_FILE // (counted_warps * WARP_SIZE) // 8 * 8
 
 
 def kernel(name: str) -> Kernel:

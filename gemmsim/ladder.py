@@ -8,10 +8,11 @@ from functools import cached_property
 
 from gemmsim.device import Device
 from gemmsim.kernels import KERNELS, Kernel
-from gemmsim.predict import Prediction, predict
+from gemmsim.predict import Prediction
 from gemmsim.problem import Problem
 from gemmsim.record_files import latest
 from gemmsim.records import Point, Record
+from gemmsim.routes import predicted_time
 from gemmsim.tiling import Tiling
 from gemmsim.traffic import Traffic, traffic
 
@@ -51,17 +52,19 @@ def ladder() -> tuple[tuple[Kernel, Tiling], ...]:
     return tuple((kernel, default_tiling(kernel)) for kernel in KERNELS.values())
 
 
-def climb(problem: Problem, device: Device, records: Iterable[Record] = ()) -> tuple[Rung, ...]:
-    """Every rung that the device can run, at one problem; `records` of it bring times, and the compiler's registers.
+def climb(problem: Problem, device: Device, records: Iterable[Record] = (), route: str = "auto") -> tuple[Rung, ...]:
+    """Every rung that the device can run, at one problem, predicted by a route of `gemmsim.routes`; `records` of it
+    bring times, and the compiler's registers.
 
-    Raises InputError where the kernels do not take the problem, or the device cannot hold a tile.
+    Raises InputError where the kernels do not take the problem, the device cannot hold a tile, or a route is asked for
+    that there is not.
     """
     measured = {record.point.key: record for record in latest(records) if record.ok and record.device == device.name}
 
     def rung(kernel: Kernel, tiling: Tiling) -> Rung:
         record = measured.get(Point(problem, kernel.name, tiling).key)
         registers = record.resources["registers_per_thread"] if record and record.resources else None
-        prediction = predict(problem, kernel, tiling, device, registers)
+        prediction = predicted_time(problem, kernel, tiling, device, route, registers)
         return Rung(kernel, tiling, prediction, record.median_s if record else None)
 
     return tuple(rung(kernel, tiling) for kernel, tiling in ladder() if kernel.runs_on(device.capability.name))

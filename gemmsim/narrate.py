@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from gemmsim.device import Device
@@ -10,6 +10,7 @@ from gemmsim.edges import Coverage, Edges
 from gemmsim.explain import Decomposition
 from gemmsim.kernels import Resources
 from gemmsim.occupancy import UNLIMITED, Occupancy
+from gemmsim.pipeline.timeline import Timeline
 from gemmsim.port_shares import COMPILED, NONE, TYPICAL, PortShare
 from gemmsim.register_table import TABLE
 from gemmsim.units import count, percent, plural, words
@@ -193,3 +194,17 @@ def _coverage(found: Coverage) -> str:
 def _numbers(what: str, numbers: range) -> str:
     """Such as "row 1000", or "rows 896 to 1000"."""
     return f"{what}s {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{what} {numbers[0]}"
+
+
+def hiding(timelines: Sequence[Timeline]) -> str:
+    """One sentence on how much of the time of its loads a warp does not stand still for them, and on what an iteration
+    takes."""
+    said = [
+        f"{each.kernel.name} hides {percent(each.hidden)} of {count(round(each.flight_cycles / each.iterations))}"
+        for each in timelines
+    ]
+    taken = [f"{count(round(each.cycles_per_iteration))} of {each.kernel.name}" for each in timelines]
+    return (
+        f"Of the cycles of an iteration for which a warp's loads are on their way, {' and '.join(said)};"
+        f" an iteration of a block takes {' and '.join(taken)} from the multiprocessor."
+    )

@@ -11,6 +11,7 @@ from gemmsim.device import Device, device
 from gemmsim.errors import InputError, short
 from gemmsim.kernels import KERNELS, MOST_REGISTERS, Kernel, kernel
 from gemmsim.problem import LARGEST_SIZE, Problem, nearest_whole, whole_number
+from gemmsim.routes import ROUTES
 from gemmsim.tiling import LARGEST_TILE, RANGES, Tiling, parse_extents
 
 
@@ -101,6 +102,17 @@ def add_registers(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--registers", metavar="R", help="registers a thread as a compiler gave them, instead of the estimate")
     add("--compile", action="store_true", help="compile the kernel (needs nvcc, no GPU) and take its registers")
+
+
+def add_route(parser: argparse.ArgumentParser) -> None:
+    """By which route times are predicted."""
+    parser.add_argument(
+        "--route",
+        default="auto",
+        metavar="ROUTE",
+        help=f"{', '.join(ROUTES)}: the program of a warp simulated, or closed forms; auto (the default) simulates"
+        " where there is a program",
+    )
 
 
 def add_records(parser: argparse.ArgumentParser) -> None:

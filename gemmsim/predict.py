@@ -1,9 +1,8 @@
 """Time of a launch, from what each resource of the GPU has to do, and which of them decides.
 
-First version. Each term is the time that one resource would need if nothing else cost anything; the
-longest is the prediction, as if all else hid behind it, so it errs to the fast side. What
-multiprocessors do for themselves counts for the busiest of them, which has ceil(blocks /
-multiprocessors) blocks: that is the tail. docs/theory.md derives the terms.
+This is the analytic route: closed forms, the same for one launch and for a million. Each term is the time that one
+resource would need if nothing else cost anything, or that latencies and the launch itself cost. They overlap, so the
+time is neither their sum nor the longest: `rounds.py` joins them. docs/theory.md derives it all.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 
 from gemmsim import register_table
 from gemmsim.banks import PASS_BYTES
+from gemmsim.calibration import calibration
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.launch_waves import Waves
@@ -22,17 +22,22 @@ from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.port_shares import PortShare, port_share
 from gemmsim.problem import Problem, ceil_div, require_one_shape
+from gemmsim.rounds import launch_rounds
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
+
+LAUNCH_OVERHEAD_S = 3e-6
+"""What events measure beyond the blocks' time, where nobody measured it."""
 
 
 @dataclass(frozen=True)
 class Prediction:
     """Predicted time of one launch, or of many where the inputs are arrays, and its reasons.
 
-    `terms` names the seconds that each resource needs on its own; `waves` is how many times the launch
-    fills the GPU; `ports` is what register ports and issue slots leave of the FFMA peak. A launch that
-    does not fit on the device takes infinite time and waves.
+    `terms` names the seconds that each resource needs on its own; `joint_s` is what they take together; `waves` is how
+    many times the launch fills the GPU; `ports` is what register ports and issue slots leave of the FFMA peak. A launch
+    that does not fit on the device takes infinite time and waves. `calibrated` says whether latencies and rates were
+    measured on this very GPU.
     """
 
     problem: Problem
@@ -44,15 +49,15 @@ class Prediction:
     occupancy: Occupancy
     waves: Any
     ports: PortShare
+    joint_s: Any
     calibrated: bool = False
 
     _repr_html_ = as_table
 
     @property
     def time_s(self) -> Any:
-        """The longest term."""
-        longest = np.max(np.broadcast_arrays(*self.terms.values()), axis=0)
-        return np.where(np.equal(self.occupancy.blocks_per_sm, 0), np.inf, longest)[()]
+        """Seconds that events around the launch measure."""
+        return np.where(np.equal(self.occupancy.blocks_per_sm, 0), np.inf, self.joint_s)[()]
 
     @property
     def bound_by(self) -> Any:
@@ -92,17 +97,28 @@ def predict(
     resources = register_table.resources(kernel, problem, tiling, device.capability, registers_per_thread)
     resident = resident_blocks(resources, device)
     ports = ports or port_share(kernel, problem, tiling, device.capability)
+    known = calibration(device)
+    widths = kernel.widths(problem, tiling)
+    shared = _shared(kernel, tiling, widths, problem.element_bytes)
+    lacking = kernel.estimated(tiling, widths)[1] if resources.source == "estimate" else 0
+    rounds = launch_rounds(problem, kernel, tiling, widths, device, shared, resident.blocks_per_sm, lacking)
+    clock_hz = known.clock_hz or device.clock_hz
+    overhead_s = known.launch_overhead_s or LAUNCH_OVERHEAD_S
+    terms = resource_times(problem, kernel, tiling, device, ports, shared)
+    terms |= {"latency": rounds.latency / clock_hz, "launch": overhead_s}
     spread = Waves(grid(problem, tiling).blocks, device.sms, np.maximum(1, resident.blocks_per_sm))
     return Prediction(
         problem,
         kernel,
         tiling,
         device,
-        resource_times(problem, kernel, tiling, device, ports),
+        terms,
         resources,
         resident,
         np.where(resident.launches, spread.count, np.inf)[()],
         ports,
+        rounds.cycles / clock_hz + overhead_s,
+        known.own,
     )
 
 
@@ -117,9 +133,9 @@ def resident_blocks(resources: Resources, device: Device) -> Occupancy:
 
 
 def resource_times(
-    problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, ports: PortShare
+    problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, ports: PortShare, shared: tuple[Any, Any]
 ) -> dict[str, Any]:
-    """Seconds that each resource needs on its own.
+    """Seconds that each resource needs on its own; `shared` are (wavefronts, requests) of a block and tile.
 
     ffma            the FFMA pipes: one instruction a lane and cycle
     register_ports  the same at the pace of the main loop, whose FFMA wait for the ports of the register
@@ -137,9 +153,7 @@ def resource_times(
     widths = kernel.widths(problem, tiling)
     rows, columns, depth = block_extents(problem, kernel, tiling)
     block_ffma = rows * columns * depth
-    wavefronts, shared_requests = (
-        count * tiles.steps for count in _shared(kernel, tiling, widths, problem.element_bytes)
-    )
+    wavefronts, shared_requests = (count * tiles.steps for count in shared)
     # elements loaded of A and B: their tiles, or without staging one of each for every multiplication
     loaded_a, loaded_b = (rows * depth, depth * columns) if kernel.staged else (block_ffma, block_ffma)
     global_requests = (loaded_a / widths.global_a + loaded_b / widths.global_b) / WARP_SIZE

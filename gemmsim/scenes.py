@@ -1,5 +1,5 @@
 """What pictures of a launch show beside counts and times: the warp that conflicts most, the orders of a thread tile,
-what lies around a tiling."""
+what lies around a tiling, what warps do over two large iterations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ import numpy as np
 from gemmsim.access import Direction, SharedAccess, copies_through_l1, shared_accesses
 from gemmsim.banks import LaneGroup
 from gemmsim.device import Device
+from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
 from gemmsim.patterns import Pattern, Served, served
+from gemmsim.pipeline.described import described_program
+from gemmsim.pipeline.programs import program_for
+from gemmsim.pipeline.timeline import Timeline, timeline
+from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.registers.reads import PortReport, simulate
 from gemmsim.registers.register_files import RegisterFile
@@ -127,3 +132,29 @@ def around(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device) -> 
     spaces = spaces_of(problem, device, [kernel], (), kept)
     maps = landscapes(spaces)[:1]
     return rank(spaces, 1, maps), maps
+
+
+def timeline_of(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device) -> Timeline:
+    """Two large iterations of a launch, as its shipped program runs them, or where there is none one that is described
+    without a compiler. Some seconds at most.
+
+    Raises InputError for a launch that does not fit on a multiprocessor, and as `pipeline.timeline.timeline` does.
+    """
+    resident = predict(problem, kernel, tiling, device).occupancy
+    if not resident.launches:
+        raise InputError(f"{kernel.name} {kernel.describe(tiling)} does not launch on {device.name}: {resident.reason}")
+    program = program_for(kernel, problem, tiling, device) or described_program(problem, kernel, tiling, device)
+    return timeline(problem, kernel, tiling, device, program, int(resident.blocks_per_sm))
+
+
+def same_tiling(kernel: Kernel, tiling: Tiling) -> Tiling:
+    """What of a tiling the kernel has too, with its own defaults for the rest and its own number of stages.
+
+    Raises InputError where that is no tiling of the kernel.
+    """
+    own = {**dict(kernel.default_tile), **{name: int(getattr(tiling, name)) for name in SHARED_FIELDS}}
+    return kernel.tiling(**{name: value for name, value in own.items() if name in kernel.fields})
+
+
+SHARED_FIELDS = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "vector", "pad_a", "pad_b", "swizzle")
+"""Fields of a tiling that mean the same for every kernel that has them."""

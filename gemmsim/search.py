@@ -6,7 +6,7 @@ order of enumeration: less padding, fewer stages and parts come first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, MOST_REGISTERS, Kernel
 from gemmsim.predict import predict
 from gemmsim.problem import Problem, ceil_div
+from gemmsim.quick_times import quick_times
 from gemmsim.records import Record
 from gemmsim.spaces import Space, rows_of, size_of, space
 from gemmsim.tiling import FIELDS, Tiling
@@ -27,6 +28,8 @@ from gemmsim.why import SAME, Side, Why
 
 LARGEST_TOP = 10_000
 """Results that can be asked for."""
+REFINED = 4
+"""How many configurations are predicted in full for each that is kept: the quick route errs."""
 LEAST_KEPT = 64
 """Results that are kept at least, so that a slower one is among them to compare the first with."""
 REGISTER_STEP = 8
@@ -35,10 +38,19 @@ REGISTER_STEP = 8
 Floats = NDArray[np.float64]
 
 
+Times = Callable[[Problem, Kernel, Tiling, Device], tuple[Any, Any]]
+"""What gives (seconds, what bounds them) of many configurations, each an array; infinite where one does not launch."""
+
+
 def times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Device) -> tuple[Any, Any]:
-    """(seconds, what bounds them) of many configurations, each an array; infinite where one does not launch."""
+    """As predicted in full, for some configurations."""
     found = predict(problem, kernel, tilings, device)
     return found.time_s, found.bound_by
+
+
+def times_of_many(problem: Problem, kernel: Kernel, tilings: Tiling, device: Device) -> tuple[Any, Any]:
+    """By the quick route, which does not say what bounds them, for millions."""
+    return quick_times(problem, kernel, tilings, device), ""
 
 
 @dataclass(frozen=True)
@@ -125,15 +137,25 @@ def search(
 def rank(spaces: Sequence[Space], top: int = 10, watchers: Sequence[Watcher] = (), keep: int = 0) -> Found:
     """As `search`, of spaces of one problem and device; `keep` so many configurations at least, `beyond` the first."""
     start_s = perf_counter()
-    best = Best(max(top, keep, LEAST_KEPT))
+    best = Best(max(top, keep, LEAST_KEPT) * REFINED)
     for scored in scores(spaces):
         for watcher in (best, *watchers):
             watcher.take(scored)
-    seconds = perf_counter() - start_s
-    results = best.results
-    if not results:
+    if not best.results:
         raise InputError(_nothing_left(spaces))
+    results = refined(best.results, spaces[0].problem, spaces[0].device)
+    seconds = perf_counter() - start_s
     return Found(spaces[0].problem, spaces[0].device, tuple(spaces), results[:top], results[top:], best.seen, seconds)
+
+
+def refined(results: Sequence[Result], problem: Problem, device: Device) -> tuple[Result, ...]:
+    """The same configurations as predicted in full, the fastest first."""
+    found = []
+    for each in results:
+        time_s, bound_by = times(problem, each.kernel, each.tiling, device)
+        if np.isfinite(time_s):
+            found.append(replace(each, time_s=float(time_s), bound_by=str(bound_by)))
+    return tuple(sorted(found, key=lambda each: each.time_s))
 
 
 def spaces_of(
@@ -161,11 +183,11 @@ def spaces_of(
     )
 
 
-def scores(spaces: Iterable[Space]) -> Iterator[Scored]:
+def scores(spaces: Iterable[Space], by: Times = times_of_many) -> Iterator[Scored]:
     """Every configuration of the spaces with its time, chunk by chunk, those that launch."""
     for each in spaces:
         for tilings in each.chunks():
-            time_s, bound_by = times(each.problem, each.kernel, tilings, each.device)
+            time_s, bound_by = by(each.problem, each.kernel, tilings, each.device)
             time_s, bound_by = (np.broadcast_to(array, size_of(tilings)) for array in (time_s, bound_by))
             launches = np.isfinite(time_s)
             if not launches.all():
@@ -280,7 +302,7 @@ def sensitivities(found: Found) -> tuple[Sensitivity, ...]:
 def _sensitivity(of: Space, pick: Result, name: str) -> Sensitivity:
     alone = {each: (getattr(pick.tiling, each),) for each in of.kernel.fields}
     varied = replace(of, values={**alone, name: of.values[name]})
-    chunks = list(scores([varied]))
+    chunks = list(scores([varied], times))
     values = [np.broadcast_to(getattr(chunk.tilings, name), chunk.time_s.shape) for chunk in chunks]
     return Sensitivity(
         name,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from gemmsim import narrate
 from gemmsim.answers import DEVICE_NUMBERS, source_of
 from gemmsim.caches.traffic import CacheTraffic
+from gemmsim.calibration import calibration
 from gemmsim.compare import Comparison, Pick
 from gemmsim.console import facts, line, table
 from gemmsim.device import Device
+from gemmsim.error_bars import error_bar
 from gemmsim.explain import Decomposition
 from gemmsim.kernels import kernel
 from gemmsim.ladder import Rung
@@ -20,6 +23,7 @@ from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
 from gemmsim.records import Point, Record
 from gemmsim.roofline import floor_s
+from gemmsim.routes import analytic_s, route_of
 from gemmsim.traffic import Traffic, formulas
 from gemmsim.units import count as count
 from gemmsim.units import duration as duration
@@ -115,7 +119,8 @@ def prediction(asked: Configuration, found: Prediction) -> None:
     if found.occupancy.launches:
         peak_flop_per_s = device.fp32_flop_per_s
         known = [
-            ("time", f"{duration(found.time_s)} ({count(found.cycles)} cycles)"),
+            ("time", f"{duration(found.time_s)} ({count(found.cycles)} cycles){_by_route(found)}"),
+            *_error_bar(found),
             (
                 "rate",
                 f"{si(found.flop_per_s, 'FLOP/s')}, {percent(found.flop_per_s / peak_flop_per_s)} of the"
@@ -133,7 +138,7 @@ def prediction(asked: Configuration, found: Prediction) -> None:
         ),
         ("residence", narrate.residence(found.occupancy, resources)),
         *narrate.main_loop(found.ports),
-        ("calibrated", "yes" if found.calibrated else "no: from first principles, as if nothing had to wait"),
+        ("calibrated", _calibrated(device)),
     ]
     facts("Prediction", known)
     longest_s = max(found.terms.values())
@@ -145,6 +150,30 @@ def prediction(asked: Configuration, found: Prediction) -> None:
             for name, seconds in sorted(found.terms.items(), key=lambda term: -term[1])
         ),
     )
+
+
+def _calibrated(on: Device) -> str:
+    known = calibration(on)
+    if known.own:
+        return "yes: what this GPU was measured to do"
+    return "no: what other GPUs were measured to do, scaled, or the datasheet's; error bars are wider"
+
+
+def _by_route(found: Prediction) -> str:
+    """The other route's time beside it, where both are known."""
+    if route_of(found) == "analytic":
+        return ", by closed forms"
+    return f", simulated; by closed forms {duration(analytic_s(found))}"
+
+
+def _error_bar(found: Prediction) -> list[tuple[str, str]]:
+    bar = error_bar(found)
+    if bar is None:
+        return []
+    return [
+        ("error bar", f"{duration(bar.low_s)} to {duration(bar.high_s)} in {percent(bar.promised)} of such launches"
+         f" ({bar.basis})")
+    ]  # fmt: skip
 
 
 def ladder(found: Sequence[Rung]) -> None:
@@ -192,13 +221,21 @@ def comparison(found: Comparison) -> None:
     if found.points:
         table(
             "Error of the predicted time: predicted / measured - 1",
-            ("kernel", "points", "mean |error|", "largest", "mean signed", "Kendall tau", "within a size"),
+            ("kernel", "points", "mean |error|", "closed forms", "largest", "mean signed", "Kendall tau",
+             "within a size", "in bars"),
             (
-                (name, count(len(part.points)), percent(part.mape), percent(part.max_error),
-                 percent(part.mean_error, signed=True), tau(part.kendall_tau), tau(part.tau_within_problems))
-                for name, part in [*found.by_kernel().items(), ("all", found)]
+                (name, count(len(part.points)), percent(part.mape), percent(part.analytic_mape),
+                 percent(part.max_error), percent(part.mean_error, signed=True), tau(part.kendall_tau),
+                 tau(part.tau_within_problems), "-" if math.isnan(part.covered) else percent(part.covered))
+                for name, part in _parts(found)
             ),
         )  # fmt: skip
+        line(
+            "\nclosed forms: mean |error| of the analytic route alone; in bars: measured times inside the error bars;"
+            " held out: points that took no part in the model"
+        )
+        for warning in found.impossible():
+            line(warning)
     if found.counters:
         table(
             "Counts: the model's against the hardware's",
@@ -233,6 +270,12 @@ def comparison(found: Comparison) -> None:
         line(f"\n{plural(len(found.skipped), 'point')} without a prediction")
         for reason in found.skipped:
             line(reason)
+
+
+def _parts(found: Comparison) -> list[tuple[str, Comparison]]:
+    """The rows of errors: each kernel, all points, and those of them that are held out."""
+    apart = found.held_out()
+    return [*found.by_kernel().items(), ("all", found), *([("held out", apart)] if apart.points else [])]
 
 
 def _pick(pick: Pick) -> tuple[str, ...]:

@@ -254,7 +254,7 @@ def test_spills_are_warned_of_and_exclude_nothing(capsys, monkeypatch):
         return Cubin(Path("some.cubin"), 255, 0, 32, 26, "nvcc 13.0")
 
     monkeypatch.setattr("gemmsim.gpu.compile.compile_kernel", compiled)
-    line = "predict 4096 --kernel register --tile 128x128x8 --thread 16x16"
+    line = "predict 4096 --kernel register --tile 128x128x8 --thread 16x16 --route analytic"
     for options, warning in (("--compile", "the compiler spills 26 bytes"), ("--registers 255", "255 registers are")):
         assert cli.main([*line.split(), *options.split(), "--json"]) == 0
         captured = capsys.readouterr()

@@ -121,10 +121,12 @@ def test_compare(answer, gemmsim, campaign):
         row = next(line for line in shown.split("\n") if line.startswith(f"{name} "))
         assert re.split(r"  +", row)[2:] == [
             f"{100 * part['mape']:.1f} %",
+            f"{100 * part['analytic_mape']:.1f} %",
             f"{100 * part['max_error']:.1f} %",
             f"{100 * part['mean_error']:+.1f} %",
             f"{part['kendall_tau']:.3f}",
             "-" if part["tau_within_problems"] is None else f"{part['tau_within_problems']:.3f}",
+            "-" if part["inside_error_bars"] is None else f"{100 * part['inside_error_bars']:.1f} %",
         ]
     worst = max(found["points"], key=lambda point: abs(point["error"]))
     assert f"{100 * worst['error']:+.1f} %" in shown

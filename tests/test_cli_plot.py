@@ -22,6 +22,7 @@ SMALL = {
     "registers": "registers --thread 4x4",
     "occupancy": "occupancy --kernel register --device t4",
     "landscape": "landscape 512 --kernel shared",
+    "timeline": "timeline 512 --kernel vectorized --beside double_buffer",
 }
 
 
@@ -68,7 +69,7 @@ def test_a_style_is_seen(gemmsim, tmp_path):
         ("plot reads --out p.png --style drak", "unknown style 'drak'; nearest: dark"),
         (
             "plot compare 4096 --out p.png",
-            "sizes go with reads, roofline, terms, banks, occupancy, landscape, not with",
+            "sizes go with reads, roofline, terms, banks, occupancy, landscape, timeline, not with",
         ),
         ("plot compare --kernel naive --out p.png", "--kernel goes with"),
         ("plot banks --kernel shared --order row --out p.png", "--order goes with registers, not with banks"),

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.compare import compare, counter_differences, kendall_tau
+from gemmsim.compare import compare, counter_differences
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import kernel
+from gemmsim.ranking import kendall_tau
 from gemmsim.record_files import read_records, shipped_records
 
 H200 = device("h200")

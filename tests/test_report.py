@@ -12,6 +12,7 @@ import xml.etree.ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import synthetic
@@ -21,6 +22,7 @@ from gemmsim import plots
 from gemmsim.compare import compare, counter_differences
 from gemmsim.device import device
 from gemmsim.errors import InputError, MachineError
+from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS
 from gemmsim.ladder import default_tiling
 from gemmsim.problem import Problem
@@ -267,6 +269,14 @@ def test_only_differing_counts_stand_on_the_page(campaign):
     assert table.note.startswith(f"1 of {len(table.rows)} counts differ")
 
 
+def test_points_held_out_are_marked(campaign):
+    found = findings(campaign[0], H200)
+    (compared,) = (picture for picture in PICTURES if picture.name == "compare")
+    for ax in compared.draw(found, plots.LIGHT, False).axes:
+        (rings,) = (line for line in ax.lines if line.get_label() == "held out")
+        assert len(np.asarray(rings.get_xdata())) == sum(held_out(point.point) for point in found.comparison.points)
+
+
 def test_text_of_records_is_escaped(campaign):
     _, files = campaign
     text = files[0].read_text(encoding="utf-8")
@@ -298,6 +308,7 @@ def test_only_failures_still_make_a_page(tmp_path, undrawn):
     failures = [synthetic.failed(POINT, H200, "no GPU answered"), synthetic.failed(_larger(), H200, "out of memory")]
     parsed, files = report(tmp_path, failures)
     assert "None of the 2 points has a time" in parsed.text
+    assert "The only point has no time" in report(tmp_path, failures[:1])[0].text
     assert "no GPU answered" in parsed.text
     assert f"predicts at {_larger().problem}" in " ".join(parsed.text.split())
     labels = list(dict.fromkeys(each["aria-label"].partition(" ")[0] for each in parsed.all("svg")))

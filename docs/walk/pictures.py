@@ -19,11 +19,11 @@ from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.registers.register_files import register_file
 from gemmsim.registers.tile_allocation import ThreadTile
-from gemmsim.scenes import WarpAccess, tile_orders
+from gemmsim.scenes import WarpAccess, tile_orders, timeline_of
 
 PROBLEM = Problem(2048, 2048, 2048)
 GPU = device("h200")
-KERNEL = kernel("double_buffer")
+KERNEL, SINGLE = kernel("double_buffer"), kernel("vectorized")
 TILE = {"block_m": 128, "block_n": 128, "block_k": 8, "thread_m": 8, "thread_n": 8}
 FIVE = ("naive", "shared", "register", "vectorized", "double_buffer")
 """The rungs that the walk climbs."""
@@ -58,8 +58,13 @@ def occupancy() -> Figure:
     return figures.occupancy(sweeps(GPU.capability, block), GPU.capability, title)
 
 
+def timeline() -> Figure:
+    """What warps do with one buffer and with two."""
+    return figures.timeline([timeline_of(PROBLEM, each, each.tiling(**TILE), GPU) for each in (SINGLE, KERNEL)])
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
-    drawn.__name__: drawn for drawn in (reads, roofline, banks, registers, occupancy)
+    drawn.__name__: drawn for drawn in (reads, roofline, banks, registers, occupancy, timeline)
 }  # fmt: skip
 
 

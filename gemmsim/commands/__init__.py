@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from gemmsim import answers, register_table
 from gemmsim.caches.traffic import cache_traffic
@@ -19,13 +19,14 @@ from gemmsim.commands.coalescing import add_coalescing, run_coalescing
 from gemmsim.commands.command import Answer, Command
 from gemmsim.commands.completion import add_completion, run_completion
 from gemmsim.commands.occupancy import add_occupancy, run_occupancy
-from gemmsim.commands.rank import add_rank, run_rank
 from gemmsim.commands.plot import add_plot, run_plot
-from gemmsim.commands.record_files import only_device, read, refusing_points
+from gemmsim.commands.rank import add_rank, run_rank
 from gemmsim.commands.rearrange import add_rearrange, run_rearrange
+from gemmsim.commands.record_files import only_device, read, refusing_points
 from gemmsim.commands.registers import add_registers as add_register_forms
 from gemmsim.commands.registers import run_registers
 from gemmsim.commands.search import add_search, run_search
+from gemmsim.commands.timeline import add_timeline, run_timeline
 from gemmsim.commands.why import add_why, run_why
 from gemmsim.compare import Comparison, compare
 from gemmsim.device import Device, device, devices
@@ -46,6 +47,7 @@ from gemmsim.options import (
     add_problem,
     add_records,
     add_registers,
+    add_route,
     add_run,
     configuration,
     device_of,
@@ -53,13 +55,16 @@ from gemmsim.options import (
     registers_of,
     whole,
 )
+from gemmsim.pipeline.program import Program
+from gemmsim.pipeline.programs import compiled_program
 from gemmsim.port_shares import PortShare, port_share
 from gemmsim.port_streams import simulate_loops
-from gemmsim.predict import Prediction, predict, resident_blocks
+from gemmsim.predict import Prediction, resident_blocks
 from gemmsim.problem import Problem
-from gemmsim.record_files import read_points, read_records, shipped_records
+from gemmsim.record_files import read_points
 from gemmsim.records import Point, Record
 from gemmsim.registers.register_files import register_file
+from gemmsim.routes import predicted_time
 from gemmsim.traffic import traffic
 from gemmsim.units import plural, si
 
@@ -74,11 +79,11 @@ def run_explain(args: argparse.Namespace, warn: Warn) -> Answer:
     if args.why is not None:
         return run_why(args, warn, _predicted)
     asked = configuration(args)
-    registers, spills, compiled = _registers(args, asked)
-    found = _marked(explain(asked.problem, asked.kernel, asked.tiling, registers), args)
+    code = _code(args, asked)
+    found = _marked(explain(asked.problem, asked.kernel, asked.tiling, code.registers_per_thread), args)
     resident = resident_blocks(found.resources, asked.device)
-    ports = compiled or port_share(asked.kernel, asked.problem, asked.tiling, asked.device.capability)
-    warnings = spills or _at_the_limit(found.resources.registers_per_thread)
+    ports = code.ports or port_share(asked.kernel, asked.problem, asked.tiling, asked.device.capability)
+    warnings = code.spills or _at_the_limit(found.resources.registers_per_thread)
     _each(warnings, warn)
     return Answer(
         lambda: answers.explanation(asked, found, resident, ports, warnings),
@@ -99,7 +104,7 @@ def run_traffic(args: argparse.Namespace, warn: Warn) -> Answer:
 def run_predict(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim predict"""
     asked = configuration(args)
-    found, warnings = _predicted(args, asked)
+    found, warnings = _predicted(args, asked, args.route)
     _each(warnings, warn)
     return Answer(
         lambda: answers.prediction(asked, found, warnings),
@@ -107,11 +112,21 @@ def run_predict(args: argparse.Namespace, warn: Warn) -> Answer:
     )
 
 
-def _predicted(args: argparse.Namespace, asked: Configuration) -> tuple[Prediction, list[str]]:
-    """(prediction, warnings), its registers from where the options say."""
-    registers, spills, ports = _registers(args, asked)
-    found = _marked(predict(asked.problem, asked.kernel, asked.tiling, asked.device, registers, ports), args)
-    warnings = spills or _at_the_limit(found.resources.registers_per_thread)
+def _predicted(args: argparse.Namespace, asked: Configuration, route: str = "analytic") -> tuple[Prediction, list[str]]:
+    """(prediction, warnings), its registers and its program from where the options say."""
+    code = _code(args, asked)
+    found = predicted_time(
+        asked.problem,
+        asked.kernel,
+        asked.tiling,
+        asked.device,
+        route,
+        code.registers_per_thread,
+        code.ports,
+        code.program,
+    )
+    found = _marked(found, args)
+    warnings = code.spills or _at_the_limit(found.resources.registers_per_thread)
     return found, warnings + _too_large(asked.problem, asked.device)
 
 
@@ -121,7 +136,7 @@ def run_ladder(args: argparse.Namespace, warn: Warn) -> Answer:
     records, warnings = read(args.records)
     warnings += _too_large(problem, on)
     _each(warnings, warn)
-    found = climb(problem, on, records)
+    found = climb(problem, on, records, args.route)
     return Answer(lambda: answers.ladder(found, warnings), lambda show: show.ladder(found))
 
 
@@ -136,7 +151,7 @@ def run_validate(args: argparse.Namespace, warn: Warn) -> Answer:
     records = _measured(args, warn)
     on = _device(args) or device(records[0].device)
     some = any(record.ok for record in records)
-    found = compare(records, on) if some else Comparison(on, (), {}, tuple(records))
+    found = compare(records, on, args.route) if some else Comparison(on, (), {}, tuple(records))
     return Answer(lambda: answers.comparison(found), lambda show: show.comparison(found), _all_ok(records))
 
 
@@ -146,7 +161,7 @@ def run_compare(args: argparse.Namespace, warn: Warn) -> Answer:
     _each(warnings, warn)
     on = _device(args) or device(only_device(records))
     with _telling(f"comparing {plural(len(records), 'record')}", len(records)):
-        found = compare(records, on)
+        found = compare(records, on, args.route)
     return Answer(lambda: answers.comparison(found, warnings), lambda show: show.comparison(found))
 
 
@@ -176,34 +191,44 @@ def run_devices(args: argparse.Namespace, warn: Warn) -> Answer:
     return Answer(lambda: answers.devices(found), lambda show: show.devices(found))
 
 
-def _registers(args: argparse.Namespace, asked: Configuration) -> tuple[int | None, list[str], PortShare | None]:
-    """(registers a thread where --registers, --compile or the table tell them, warnings of spills, what register ports
-    leave in the main loop where it is compiled)."""
+class Code(NamedTuple):
+    """What is known of the machine code of a launch: registers a thread, warnings of spills; and where it is compiled,
+    what register ports leave in its main loop, and the program of its warps."""
+
+    registers_per_thread: int | None
+    spills: list[str]
+    ports: PortShare | None = None
+    program: Program | None = None
+
+
+def _code(args: argparse.Namespace, asked: Configuration) -> Code:
+    """What --registers, --compile or the table tell of the machine code."""
     given = registers_of(args)
     if given is not None:
-        return given, [], None
+        return Code(given, [])
     if not args.compile:
         known = register_table.compiled(asked.kernel, asked.problem, asked.tiling, asked.device.capability)
-        return known.registers_per_thread if known else None, [], None
+        return Code(known.registers_per_thread if known else None, [])
     from gemmsim.gpu.compile import compile_kernel
 
     cubin = compile_kernel(asked.kernel, asked.kernel.launch(asked.problem, asked.tiling), asked.device.capability)
     spilled = f"the compiler spills {cubin.spill_bytes} bytes a thread to local memory; the time of that is not counted"
-    ports = _ports(cubin.path, asked.device)
-    return cubin.registers_per_thread, [spilled] if cubin.spill_bytes else [], ports
+    spills = [spilled] if cubin.spill_bytes else []
+    return Code(cubin.registers_per_thread, spills, *_main_loop(cubin.path, asked))
 
 
-def _ports(cubin: Path, on: Device) -> PortShare | None:
-    """What register ports leave in the main loop of a cubin; None where that cannot be read."""
+def _main_loop(cubin: Path, asked: Configuration) -> tuple[PortShare | None, Program | None]:
+    """(what register ports leave in the main loop of a cubin, its program); None where that cannot be read."""
     from gemmsim.gpu.disassemble import disassembled_file
 
     try:
         (function,) = disassembled_file(cubin)
-        file = register_file(on.capability)
+        file = register_file(asked.device.capability)
         (report,) = simulate_loops([main_loop(function)], file)
+        program = compiled_program(function, asked.kernel, asked.problem, asked.tiling, asked.device)
     except (InputError, MachineError):  # no disassembler, no loop, an unknown register file
-        return None
-    return report.share(file)
+        return None, None
+    return report.share(file), program
 
 
 def _at_the_limit(registers_per_thread: int) -> list[str]:
@@ -288,12 +313,12 @@ _TEXTBOOK = "2048 --kernel double_buffer --tile 128x128x8 --thread 8x8"
 _ONE = "M [N K] --kernel K [options]"
 _ONE_OR_MANY = "(M [N K] --kernel K | --points FILE.jsonl) [options]"
 
-COMMANDS = {
+COMMANDS: dict[str, Command] = {
     "ladder": Command(
         "all kernels at one problem, predicted and where known measured",
         "M [N K] [options]",
         "4096 --device h200",
-        (add_problem, add_device, add_measured),
+        (add_problem, add_device, add_measured, add_route),
         run_ladder,
     ),
     "explain": Command(
@@ -310,7 +335,7 @@ COMMANDS = {
         "time of a launch, and what bounds it",
         _ONE,
         "4096 --kernel vectorized --device h200",
-        (add_launch, add_device, add_registers),
+        (add_launch, add_device, add_registers, add_route),
         run_predict,
     ),
     "search": Command(
@@ -319,6 +344,13 @@ COMMANDS = {
         "4096 --kernel warp_tiled --where block_k==8 --where thread_m==16 --top 5",
         (add_search,),
         run_search,
+    ),
+    "timeline": Command(
+        "what the warps of a multiprocessor do over two large iterations",
+        "M [N K] --kernel K [options]",
+        "2048 --kernel vectorized --tile 128x128x8 --beside double_buffer --picture timeline.svg",
+        (add_launch, add_device, add_timeline),
+        run_timeline,
     ),
     "measure": Command(
         "run kernels on the GPU here: verified, timed, recorded",
@@ -331,14 +363,14 @@ COMMANDS = {
         "predict, run on the GPU here, compare",
         _ONE_OR_MANY,
         "4096 --kernel vectorized --counters",
-        (add_launch, add_run),
+        (add_launch, add_run, add_route),
         run_validate,
     ),
     "compare": Command(
         "predictions against measured records",
         "[RECORDS.jsonl] [options]",
         "records.jsonl --device h200",
-        (add_records,),
+        (add_records, add_route),
         run_compare,
     ),
     "report": Command(

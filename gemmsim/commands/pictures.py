@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,19 @@ def write_picture(drawn: Figure, path: Path) -> None:
     """Write a figure in the form that the name of the file says; InputError for a path that cannot take it."""
     from gemmsim.plots.style import render  # imports Matplotlib, which takes long
 
+    write_whole(render(drawn, path.suffix.lower().removeprefix(".")), path)
+
+
+def write_whole(content: bytes, path: Path) -> None:
+    """Write a file whole or not at all; InputError for a path that cannot take it, MachineError where the disk is
+    full."""
+    part = path.with_name(f".{path.name}.part") if path.is_file() or not path.exists() else path
     try:
-        path.write_bytes(render(drawn, path.suffix.lower().removeprefix(".")))
+        part.write_bytes(content)
+        part.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from None
+    finally:
+        if part != path:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)

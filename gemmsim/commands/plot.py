@@ -11,9 +11,11 @@ from gemmsim.cliffs import Block, sweeps
 from gemmsim.commands.command import Answer
 from gemmsim.commands.pictures import picture_path, write_picture
 from gemmsim.commands.record_files import only_device, read
+from gemmsim.commands.timeline import add_beside, beside
 from gemmsim.compare import compare
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError, Warn, unknown
+from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS, Kernel
 from gemmsim.ladder import Rung
 from gemmsim.options import add_launch, device_of, kernel_of, path_text, problem_of, tiling_of
@@ -22,7 +24,7 @@ from gemmsim.problem import Problem
 from gemmsim.records import Point, Record
 from gemmsim.registers.register_files import register_file
 from gemmsim.registers.tile_allocation import ThreadTile
-from gemmsim.scenes import around, tile_orders, worst_access
+from gemmsim.scenes import around, tile_orders, timeline_of, worst_access
 from gemmsim.tiling import Tiling, parse_extents
 from gemmsim.units import plural
 
@@ -54,6 +56,7 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
         help="where measured times are from (default: the shipped)",
     )
     add("--order", metavar="O", help="registers: the order of the FFMA, as `gemmsim registers` takes it (default: row)")
+    add_beside(parser)
     add = parser.add_argument_group("look").add_argument
     add("--out", required=True, type=path_text, metavar="FILE", help=f"the file, {', '.join(FORMS)}")
     add("--style", metavar="S", help=f"{', '.join(STYLES)} (default: light)")
@@ -87,7 +90,7 @@ class Asked:
 
 def _refuse_others(args: argparse.Namespace, asked: Asked) -> None:
     """InputError for an option that another picture takes and this one does not."""
-    for name in (*LAUNCH, *RECORDS, "order"):
+    for name in (*LAUNCH, *RECORDS, "order", "beside"):
         if getattr(args, name) not in (None, []) and name not in asked.takes:
             takers = ", ".join(other for other, of in PICTURES.items() if name in of.takes)
             option = "sizes go" if name == "sizes" else f"--{name.replace('_', '-')} goes"
@@ -116,7 +119,7 @@ def _compare(args: argparse.Namespace, warn: Warn, theme: Theme, narrow: bool) -
     from gemmsim.plots import figures
 
     records, on = _records(args, warn)
-    return figures.compare(compare(records, on or device(only_device(records))), theme, narrow)
+    return figures.compare(compare(records, on or device(only_device(records))), theme, narrow, held_out)
 
 
 def _banks(args: argparse.Namespace, warn: Warn, theme: Theme, narrow: bool) -> Figure:
@@ -160,6 +163,18 @@ def _landscape(args: argparse.Namespace, warn: Warn, theme: Theme, narrow: bool)
     found, maps = around(problem, kernel, tiling, on)
     title = f"Best predicted time, {kernel.name}, {problem} on {on.title}"
     return figures.landscape(maps, found.pick, title, theme, narrow)
+
+
+def _timeline(args: argparse.Namespace, warn: Warn, theme: Theme, narrow: bool) -> Figure:
+    from gemmsim.plots import figures
+
+    problem, on = problem_of(args.sizes, args.dtype), _device(args)
+    kernel = kernel_of(args.kernel)
+    tiling, _, _ = tiling_of(kernel, args)
+    launches = [(kernel, tiling)]
+    if args.beside is not None:
+        launches.append(beside(args.beside, tiling))
+    return figures.timeline([timeline_of(problem, *each, on) for each in launches], theme, narrow)
 
 
 def _rungs(args: argparse.Namespace, warn: Warn) -> Sequence[Rung]:
@@ -226,4 +241,5 @@ PICTURES = {
     "registers": Asked("the order of a --thread tile", ("thread", "order"), _registers),
     "occupancy": Asked("occupancy and its cliffs, of a --kernel", LAUNCH, _occupancy),
     "landscape": Asked("the best time over the blocks of a --kernel", LAUNCH, _landscape),
+    "timeline": Asked("warps over two large iterations, of a --kernel", (*LAUNCH, "beside"), _timeline),
 }  # fmt: skip

@@ -18,15 +18,22 @@ from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel
-from gemmsim.pipeline.multiprocessor import Work, run
+from gemmsim.pipeline.multiprocessor import run
 from gemmsim.pipeline.program import Program
 from gemmsim.pipeline.timing import Costs, Timing, costs, timing
+from gemmsim.pipeline.work import Work
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import Tiling, grid
 from gemmsim.traffic import traffic
 
-FIRST_PASSES, LAST_PASSES = 10, 26
-"""Passes of the main loop in the shorter and in the longer simulation; what further ones take is their difference."""
+FEWEST_PASSES, MOST_PASSES = 6, 26
+"""Passes of the main loop in the longer simulation; what further ones take is its difference to a shorter one."""
+
+
+SLOWEST_OF_64 = sum(1 / number for number in range(1, 65))
+"""The slowest of 64 exponentially distributed times, over their mean: a harmonic number."""
+STEPS = 30_000
+"""Steps of warps that a simulation may take, about: fewer passes where there are many warps."""
 
 
 class Wave(NamedTuple):
@@ -79,7 +86,7 @@ def simulate_launch(
     life = _life(problem, tiling, kernel, program, cost)
     waves = []
     for wave in waves_of(grid(problem, tiling).blocks, blocks_per_sm, device, fits_in_l2(problem, device)):
-        at = below(base, wave, device, known, moved, _loaded_bytes(problem, kernel, tiling))
+        at = below(base, wave, device, known, moved, loaded_bytes_of(problem, kernel, tiling))
         one = life(wave.resident, wave.resident, at)
         # one after the other: the end of a wave overlaps the beginning of the next
         more = life(2 * wave.resident, wave.resident, at) - one if wave.times > 1 else 0.0
@@ -124,21 +131,23 @@ def below(
     dram = cycles_a_second / (known.dram_bytes_per_s or device.dram_bytes_per_s) * from_dram
     alone = 1 / (known.l2_bytes_per_cycle_per_sm or 64.0)
     if wave.cold:
-        latency = known.cold_latency_cycles or known.dram_latency_cycles or 2 * base.global_cycles
-        slowest = latency + 250
+        mean = known.cold_latency_cycles or known.dram_latency_cycles or 2 * base.global_cycles
+        slowest = known.cold_slowest_cycles or mean
     else:
-        latency = base.global_cycles
-        slowest = known.l2_slowest_cycles or known.l2_latency_far_cycles or latency
+        mean = base.global_cycles
+        slowest = known.l2_slowest_cycles or mean
+    tail: float = max(0.0, slowest - mean) / (SLOWEST_OF_64 - 1)
     return base.with_(
-        global_cycles=latency,
-        global_spread_cycles=max(0.0, slowest - latency),
+        global_cycles=mean - tail,
+        global_tail_cycles=tail,
         load_cycles_per_byte=max(alone, l2, same, dram),
         l1_misses=min(1.0, filled / max(1.0, loaded_bytes)),
     )
 
 
 @cache
-def _loaded_bytes(problem: Problem, kernel: Kernel, tiling: Tiling) -> float:
+def loaded_bytes_of(problem: Problem, kernel: Kernel, tiling: Tiling) -> float:
+    """Bytes of the sectors that the global loads of a launch ask for."""
     return float(SECTOR_BYTES * traffic(problem, kernel, tiling).loaded_sectors)
 
 
@@ -146,8 +155,8 @@ def _life(
     problem: Problem, tiling: Tiling, kernel: Kernel, program: Program, cost: Costs
 ) -> Callable[[int, int, Timing], float]:
     """What gives the cycles of so many blocks, so many of them at once."""
-    depth = ceil_div(grid(problem, tiling).steps, tiling.split_k) * tiling.block_k if kernel.staged else problem.k
-    passes, left_over = program.passes(tiling.thread_m * tiling.thread_n * depth)
+    depth = grid(problem, tiling).steps * tiling.block_k if kernel.staged else problem.k
+    passes, left_over = program.passes(float(tiling.thread_m * tiling.thread_n * depth))
     repeats = ceil_div(tiling.thread_m * tiling.thread_n, 4 * tiling.split_k) if tiling.split_k > 1 else 0
     after = program.after(left_over, repeats)
 
@@ -156,9 +165,12 @@ def _life(
         return run(work, cost, at)
 
     def life(blocks: int, resident: int, at: Timing) -> float:
-        if passes <= LAST_PASSES:
+        in_a_pass = len(program.loop) * tiling.warps * resident
+        last = min(MOST_PASSES, max(FEWEST_PASSES, STEPS // in_a_pass))
+        if passes <= last:
             return simulated(blocks, resident, at, round(passes))
-        short, long = (simulated(blocks, resident, at, count) for count in (FIRST_PASSES, LAST_PASSES))
-        return long + (long - short) / (LAST_PASSES - FIRST_PASSES) * (passes - LAST_PASSES)
+        first = 2 * last // 5
+        short, long = (simulated(blocks, resident, at, count) for count in (first, last))
+        return long + (long - short) / (last - first) * (passes - last)
 
     return life

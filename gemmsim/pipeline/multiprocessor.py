@@ -1,61 +1,76 @@
 """An event-driven simulation of one multiprocessor: schedulers, scoreboards, barriers, and the queues that its
-sub-cores share.
+sub-cores share (`gemmsim.pipeline.memory`).
 
 Each sub-core issues one warp's step at a time. It stays with a warp as long as that can go on, then turns to the
 youngest that can: Huerta et al., "Analyzing Modern NVIDIA GPU Cores" (arXiv 2503.20481), found this order on sm_86, and
-of those that were tried here none comes closer on an H200. Shared accesses, and what global loads bring, pass one data
-stage at a wavefront a cycle; tags of global accesses are looked up in a stage of its own; below L1 is a queue that
-moves bytes at the multiprocessor's share of the rate, then a latency that varies, always in the same way: so blocks do not
-fall into step for good.
+of those that were tried here none comes closer on an H200.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
 
-from gemmsim.coalescing import LINE_BYTES
-from gemmsim.pipeline.program import SCOREBOARDS, Step, Steps
-from gemmsim.pipeline.timing import Cost, Costs, Timing
+from gemmsim.pipeline.memory import Memory, Request
+from gemmsim.pipeline.program import SCOREBOARDS, Action, Step
+from gemmsim.pipeline.timing import Costs, Timing
+from gemmsim.pipeline.work import Issued, Watch, Work
 
 SUB_CORES = 4
-MULTIPLIER, INCREMENT, MODULUS = 1664525, 1013904223, 2**32
-"""The linear congruential generator of Knuth and Lewis: no two loads are equally far from memory."""
-Watch = Callable[[float, float, int, int, Step, int], None]
-"""Is told of every step: (start, end of issue, block, warp in it, step, pass of the main loop or -1)."""
+CODE_INSTRUCTIONS = 32 * 1024 // 16
+"""What a sub-core's cache of code holds. On an H200 loops of 18 KB run at full rate, and one of 48 KB does not."""
+CODE_AHEAD = 128
+"""Instructions that are fetched before they are needed, as long as the code goes straight on."""
+CONTROL: tuple[Action, ...] = ("barrier", "commit", "await_copies", "fence")
+"""Actions that ask no memory."""
 
 
-@dataclass
-class Work:
-    """What a multiprocessor is given: `blocks`, at most `resident` of them at once, of `warps` warps.
+class _Ready(NamedTuple):
+    """A step as it is issued over and over: its number in the code, what is looked at each time, and the step."""
 
-    Each warp runs `before`, then `passes` times `loop`, then `after`.
-    """
+    number: int
+    issue_cycles: float
+    ready_cycles: float
+    waits: tuple[int, ...]
+    request: Request | None
+    written: int
+    read: int
+    step: Step
 
-    before: Steps
-    loop: Steps
-    after: Steps
-    passes: int
-    blocks: int
-    resident: int
-    warps: int
 
-    def part(self, number: int) -> Steps:
-        """The steps of part 0, 1 or 2."""
-        return (self.before, self.loop, self.after)[number]
+NOTHING = _Ready(-1, 0.0, 0.0, (), None, -1, -1, Step(0.0, 0.0))
+
+
+@dataclass(eq=False, slots=True)
+class _SubCore:
+    """`free` when it can issue again; of its cache of code when each step is there and what had been fetched by then,
+    what has been fetched in all, and until when."""
+
+    number: int
+    code: list[tuple[float, float] | None]
+    warps: list[_Warp] = field(default_factory=list)
+    current: _Warp | None = None
+    free: float = 0.0
+    fetched: float = 0.0
+    fetching: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
 class _Warp:
+    """`ready` is when it could go on but for scoreboards, `go` with these; never while it waits at a barrier."""
+
     block: _Block
-    sub_core: int
+    core: _SubCore
     age: int
     ready: float
+    left: int
+    next: _Ready
     part: int = 0
     at: int = 0
-    left: int = 0
+    steps: list[_Ready] = field(default_factory=list)
+    go: float = math.inf
     waits_at_barrier: bool = False
     copied: float = 0.0
     groups: list[float] = field(default_factory=list)
@@ -78,107 +93,139 @@ def run(work: Work, costs: Costs, timing: Timing, watch: Watch | None = None) ->
 
 class _Multiprocessor:
     def __init__(self, work: Work, costs: Costs, timing: Timing, watch: Watch | None) -> None:
-        self.work, self.costs, self.timing, self.watch = work, costs, timing, watch
-        self.parts = [list(work.part(number)) for number in range(3)]
-        self.warps: list[list[_Warp]] = [[] for _ in range(SUB_CORES)]
-        self.current: list[_Warp | None] = [None] * SUB_CORES
-        self.free = [0.0] * SUB_CORES
-        self.next = [math.inf] * SUB_CORES
-        self.events: list[tuple[float, int]] = []
+        self.work, self.timing, self.watch = work, timing, watch
+        self.memory = Memory(costs, timing)
+        numbers = count()
+        self.parts = [[self.prepared(next(numbers), step) for step in work.part(part)] for part in range(3)]
+        steps = sum(map(len, self.parts))
+        self.cores = [_SubCore(number, [None] * steps) for number in range(SUB_CORES)]
+        self.due = [math.inf] * SUB_CORES
         self.started = 0
-        self.random = 1
-        self.data = self.tags = self.below = self.arrivals = self.end = 0.0
+        self.arrivals = self.end = 0.0
+
+    def prepared(self, number: int, step: Step) -> _Ready:
+        asks = step.action and step.action not in CONTROL
+        request = self.memory.request(step.action, step.registers) if asks else None
+        return _Ready(number, step.issue_cycles, step.ready_cycles, step.waits, request, step.written, step.read, step)
 
     def run(self) -> float:
         for number in range(min(self.work.resident, self.work.blocks)):
             self.start_block(number * self.timing.block_start_cycles)
-        events = self.events
-        while events:
-            now, sub_core = heapq.heappop(events)
-            if now != self.next[sub_core]:
-                continue
-            if now < self.free[sub_core]:
-                self.wake(sub_core, self.free[sub_core], again=True)
-                continue
-            warp, when = self.choose(sub_core, now)
-            if warp is None:
-                self.next[sub_core] = math.inf
-                if when < math.inf:
-                    self.wake(sub_core, when)
-                continue
-            self.issue(warp, sub_core, now)
-        return max(self.end, self.data, self.below)
+        due, cores, issue = self.due, self.cores, self.issue
+        while (now := min(due)) < math.inf:
+            core = cores[due.index(now)]
+            warp = core.current
+            if warp is None or warp.go > now:
+                soonest = math.inf
+                for warp in reversed(core.warps):  # by age
+                    if (go := warp.go) <= now:
+                        core.current = warp
+                        break
+                    if go < soonest:
+                        soonest = go
+                else:
+                    due[core.number] = soonest
+                    continue
+            issue(warp, core, now)
+        return max(self.end, self.memory.data, self.memory.below)
 
-    def wake(self, sub_core: int, when: float, again: bool = False) -> None:
+    def wake(self, core: _SubCore, when: float) -> None:
         """Let a sub-core look for work at some time, unless it does so earlier."""
-        if again or when < self.next[sub_core]:
-            self.next[sub_core] = when
-            heapq.heappush(self.events, (when, sub_core))
+        self.due[core.number] = min(self.due[core.number], max(when, core.free))
 
     def start_block(self, now: float) -> None:
         block = _Block(self.started)
         self.started += 1
         for number in range(self.work.warps):
-            sub_core = number % SUB_CORES
-            warp = _Warp(block, sub_core, block.number * self.work.warps + number, now, left=self.work.passes)
+            core = min(self.cores, key=lambda each: len(each.warps))
+            warp = _Warp(block, core, block.number * self.work.warps + number, now, self.work.passes, NOTHING)
             if self.settle(warp):
                 continue
+            self.expect(warp, core, now)
             block.warps.append(warp)
-            self.warps[sub_core].append(warp)
-            self.wake(sub_core, max(now, self.free[sub_core]))
+            core.warps.append(warp)
+            self.wake(core, now)
         block.running = len(block.warps)
 
-    def choose(self, sub_core: int, now: float) -> tuple[_Warp | None, float]:
-        """(the warp to issue, now), or (None, when to look again)."""
-        best: _Warp | None = None
-        soonest = math.inf
-        current = self.current[sub_core]
-        for warp in self.warps[sub_core]:
-            if warp.waits_at_barrier:
-                continue
-            ready = warp.ready
-            for scoreboard in self.parts[warp.part][warp.at].waits:
-                if warp.free[scoreboard] > ready:
-                    ready = warp.free[scoreboard]
-            if ready <= now:
-                if warp is current:
-                    return warp, now
-                if best is None or warp.age > best.age:
-                    best = warp
-            elif ready < soonest:
-                soonest = ready
-        return best, soonest
-
-    def issue(self, warp: _Warp, sub_core: int, now: float) -> None:
-        step = self.parts[warp.part][warp.at]
-        end = now + step.issue_cycles
-        self.free[sub_core] = end
-        self.current[sub_core] = warp
-        warp.ready = now + step.ready_cycles
-        self.wake(sub_core, end, again=True)
-        if self.watch:
+    def issue(self, warp: _Warp, core: _SubCore, now: float) -> None:
+        _, issue_cycles, ready_cycles, _, request, written, read, step = warp.next
+        end = now + issue_cycles
+        core.free = self.due[core.number] = end
+        seen = self.watch and waited(warp, step)
+        warp.ready = now + ready_cycles
+        if request:
+            there, taken = request(end)
+            if step.action == "global_copy":
+                warp.copied = max(warp.copied, there)
+                there = taken
+            if written >= 0 and warp.free[written] < there:
+                warp.free[written] = there
+            if read >= 0 and warp.free[read] < taken:
+                warp.free[read] = taken
+        elif step.action:
+            self.control(warp, step, end)
+        if self.watch and seen:
             lap = self.work.passes - warp.left if warp.part == 1 else -1
-            self.watch(now, end, warp.block.number, warp.age % self.work.warps, step, lap)
-        if step.action:
-            self.act(warp, step, end)
+            of = warp.block.number, warp.age % self.work.warps, core.number
+            self.watch(Issued(now, end, *of, step, lap, *seen, done(warp, step, end)))
         warp.at += 1
-        if warp.at == len(self.parts[warp.part]):
-            warp.at = 0
-            if warp.part == 1:
-                warp.left -= 1
-            if (warp.part != 1 or warp.left <= 0) and self.settle(warp, moving=True):
-                self.end_warp(warp, end)
+        if warp.at == len(warp.steps) and self.turn(warp):
+            self.end_warp(warp, end)
+        else:
+            self.expect(warp, core, end)
 
-    def settle(self, warp: _Warp, moving: bool = False) -> bool:
-        """Move a warp to the next part that has steps; whether there is none."""
-        if moving:
-            warp.part += 1
+    def expect(self, warp: _Warp, core: _SubCore, now: float) -> None:
+        """Find when a warp can go on with its next step, once its sub-core has the code."""
+        number, _, _, waits, _, _, _, _ = of = warp.next = warp.steps[warp.at]
+        held = core.code[number]
+        if held is None or core.fetched - held[1] >= CODE_INSTRUCTIONS:
+            held = self.fetch_code(core, of, now)
+        there = held[0]
+        if there > warp.ready:
+            warp.ready = there
+        if warp.waits_at_barrier:
+            warp.go = math.inf
+            return
+        go = warp.ready
+        if waits:
+            free = warp.free
+            for scoreboard in waits:
+                if free[scoreboard] > go:
+                    go = free[scoreboard]
+        warp.go = go
+
+    def fetch_code(self, core: _SubCore, of: _Ready, now: float) -> tuple[float, float]:
+        """When a sub-core has the code of a step, and what it has fetched by then: that comes line by line, and drives
+        out what came longest ago."""
+        instructions = of.step.instructions or of.step.issue_cycles
+        ahead = now - CODE_AHEAD * self.timing.code_cycles
+        core.fetching = max(core.fetching, ahead) + instructions * self.timing.code_cycles
+        core.fetched += instructions
+        held = core.code[of.number] = core.fetching, core.fetched
+        return held
+
+    def turn(self, warp: _Warp) -> bool:
+        """Let a warp go round the loop once more, or on to its next part; whether there is none."""
+        warp.at = 0
+        if warp.part == 1:
+            warp.left -= 1
+            if warp.left > 0:
+                return False
+        warp.part += 1
+        return self.settle(warp)
+
+    def settle(self, warp: _Warp) -> bool:
+        """Move a warp on to a part that has steps; whether there is none."""
         while warp.part < 3 and (not self.parts[warp.part] or (warp.part == 1 and warp.left <= 0)):
             warp.part += 1
-        return warp.part == 3
+        if warp.part == 3:
+            return True
+        warp.steps = self.parts[warp.part]
+        return False
 
     def end_warp(self, warp: _Warp, now: float) -> None:
-        self.warps[warp.sub_core].remove(warp)
+        warp.go, warp.waits_at_barrier = math.inf, False
+        warp.core.warps.remove(warp)
         block = warp.block
         block.running -= 1
         if block.running:
@@ -187,72 +234,17 @@ class _Multiprocessor:
         if self.started < self.work.blocks:
             self.start_block(now + self.timing.block_turnover_cycles)
 
-    def act(self, warp: _Warp, step: Step, now: float) -> None:
-        """What the last instruction of a step sets going, and when its scoreboards are free."""
-        timing, action = self.timing, step.action
-        if action == "barrier":
+    def control(self, warp: _Warp, step: Step, now: float) -> None:
+        """What the last instruction of a step does if it asks no memory."""
+        if step.action == "barrier":
             self.arrive(warp.block, warp, now)
-            return
-        if action == "commit":
+        elif step.action == "commit":
             warp.groups.append(warp.copied)
-            return
-        if action == "await_copies":
-            done = len(warp.groups) - step.registers
-            if done > 0:
-                warp.ready = max(warp.ready, warp.groups[done - 1])
-                del warp.groups[:done]
-            return
-        if action == "fence":
-            warp.ready = max(warp.ready, max(self.below, now) + timing.fence_cycles)
-            return
-        written = read = now + timing.operand_cycles
-        if action in ("shared_load", "shared_store"):
-            cost = self.costs.get((action, step.registers), UNKNOWN)
-            self.data = max(self.data, now) + cost.wavefronts
-            read = self.data - cost.wavefronts + timing.operand_cycles
-            written = self.data - 1 + timing.shared_load_cycles[step.registers]
-        elif action == "global_load":
-            cost = self.costs.get((action, step.registers), UNKNOWN)
-            looked_up = self.look_up(cost, now)
-            missed = cost.bytes * timing.l1_misses
-            hit = 1 - timing.l1_misses
-            self.data = max(self.data, looked_up) + hit * cost.wavefronts + missed / LINE_BYTES
-            read = looked_up + timing.operand_cycles
-            written = self.data + timing.l1_cycles
-            if missed:
-                written = max(written, self.fetch(missed, looked_up))
-        elif action == "global_copy":
-            source = self.costs.get(("global_copy_source", step.registers), UNKNOWN)
-            looked_up = self.look_up(source, now)
-            self.data = max(self.data, now) + self.costs.get((action, step.registers), UNKNOWN).wavefronts
-            warp.copied = max(warp.copied, self.fetch(source.bytes * timing.l1_misses, looked_up))
-            read = written = looked_up + timing.operand_cycles
-        elif action == "global_store":
-            cost = self.costs.get((action, step.registers), UNKNOWN)
-            looked_up = self.look_up(cost, now)
-            self.below = max(self.below, looked_up) + cost.bytes * timing.store_cycles_per_byte
-            read = written = looked_up + timing.operand_cycles
-        elif action == "local":
-            written = now + timing.l1_cycles
-        elif action == "atomic":
-            written = now + timing.atomic_cycles
-        else:
-            written = now + timing.other_cycles
-        for scoreboard, cycle in ((step.written, written), (step.read, read)):
-            if scoreboard >= 0 and warp.free[scoreboard] < cycle:
-                warp.free[scoreboard] = cycle
-
-    def look_up(self, cost: Cost, now: float) -> float:
-        """When the tags of a request have been looked up."""
-        self.tags = max(self.tags, now) + cost.lookups
-        return self.tags
-
-    def fetch(self, bytes_: float, now: float) -> float:
-        """When so many bytes are there from below L1, asked for now."""
-        self.below = max(self.below, now) + bytes_ * self.timing.load_cycles_per_byte
-        self.random = (self.random * MULTIPLIER + INCREMENT) % MODULUS
-        spread = self.timing.global_spread_cycles * (2 * self.random / MODULUS - 1)
-        return self.below + self.timing.global_cycles + spread
+        elif step.action == "fence":
+            warp.ready = max(warp.ready, max(self.memory.below, now) + self.timing.fence_cycles)
+        elif (over := len(warp.groups) - step.registers) > 0:  # awaits copies
+            warp.ready = max(warp.ready, warp.groups[over - 1])
+            del warp.groups[:over]
 
     def arrive(self, block: _Block, warp: _Warp, now: float) -> None:
         """Let a warp wait for those of its block, and all of them go on when the last has come."""
@@ -267,8 +259,18 @@ class _Multiprocessor:
             if other.waits_at_barrier:
                 other.waits_at_barrier = False
                 other.ready = max(other.ready, on)
-                self.wake(other.sub_core, max(on, self.free[other.sub_core]))
+                other.go = max(other.ready, *(other.free[each] for each in other.next.waits), 0.0)
+                self.wake(other.core, on)
 
 
-UNKNOWN = Cost()
-"""Of a request of which nothing is known, such as one of a partial sum."""
+def waited(warp: _Warp, step: Step) -> tuple[float, float, int]:
+    """(when the warp could go on by itself, when its scoreboards were free, which of these last)."""
+    last = max(step.waits, key=warp.free.__getitem__, default=-1)
+    return warp.ready, warp.free[last] if last >= 0 else 0.0, last
+
+
+def done(warp: _Warp, step: Step, end: float) -> float:
+    """When what a step asked memory for is there."""
+    if step.action == "global_copy":
+        return warp.copied
+    return warp.free[step.written] if step.written >= 0 else end

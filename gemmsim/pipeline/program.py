@@ -32,6 +32,8 @@ OPCODES: dict[str, Action] = {
     "BAR": "barrier", "LDGDEPBAR": "commit", "DEPBAR": "await_copies", "MEMBAR": "fence",
     "ATOMG": "atomic", "RED": "atomic",
 }  # fmt: skip
+NEVER = "!PT"
+"""The guard of what is never executed and only takes a slot: compilers write such loads before some copies."""
 
 
 class Step(NamedTuple):
@@ -44,6 +46,7 @@ class Step(NamedTuple):
     registers      that the action moves, 1, 2 or 4; of await_copies the groups that may still be under way
     written, read  scoreboards that the action frees when its result is there, and when it has read its operands; -1
     ffma           FFMA in it, of a thread
+    instructions   how many it is
     """
 
     issue_cycles: float
@@ -54,6 +57,7 @@ class Step(NamedTuple):
     written: int = -1
     read: int = -1
     ffma: int = 0
+    instructions: int = 0
 
 
 Steps = tuple[Step, ...]
@@ -168,27 +172,31 @@ def _straight(code: Sequence[Instruction], first: int, end: int) -> list[Instruc
 
 
 def _steps(code: Sequence[tuple[Instruction, float]]) -> Iterator[Step]:
-    issue, ready, waits, ffma = 0.0, 0.0, (), 0  # type: tuple[float, float, tuple[int, ...], int]
+    issue, ready, ffma, count = 0.0, 0.0, 0, 0
+    waits: tuple[int, ...] = ()
     for each, cycles in code:
         control = each.control
         waiting = tuple(number for number in range(SCOREBOARDS) if control.wait_mask >> number & 1)
         if waiting and issue:
-            yield Step(issue, ready, waits, ffma=ffma)
-            issue, ready, ffma = 0.0, 0.0, 0
+            yield Step(issue, ready, waits, ffma=ffma, instructions=count)
+            issue, ready, ffma, count = 0.0, 0.0, 0, 0
         if waiting or not issue:
             waits = waiting
         issue += cycles
         ready += max(control.stall, cycles)
         ffma += each.kind == "ffma"
+        count += 1
         written = -1 if control.write_barrier == NO_BARRIER else control.write_barrier
         read = -1 if control.read_barrier == NO_BARRIER else control.read_barrier
         action = OPCODES.get(each.opcode) or ACTIONS.get(each.kind) or ("other" if max(written, read) >= 0 else "")
+        if each.guard == NEVER:
+            action = ""
         if action:
             registers = _pending(each) if action == "await_copies" else each.data_registers
-            yield Step(issue, ready, waits, action, registers, written, read, ffma)
-            issue, ready, waits, ffma = 0.0, 0.0, (), 0
+            yield Step(issue, ready, waits, action, registers, written, read, ffma, count)
+            issue, ready, waits, ffma, count = 0.0, 0.0, (), 0, 0
     if issue:
-        yield Step(issue, ready, waits, ffma=ffma)
+        yield Step(issue, ready, waits, ffma=ffma, instructions=count)
 
 
 def _pending(each: Instruction) -> int:

@@ -22,6 +22,7 @@ from gemmsim.traffic import access_costs
 MOVED = (1, 2, 4)
 """Registers of a thread that an access moves."""
 BITS_OF_REGISTER = 32
+INSTRUCTIONS_OF_LINE = 8
 
 
 class Cost(NamedTuple):
@@ -90,13 +91,16 @@ class Timing:
 
     shared_load_cycles     latency of a shared load beyond its wavefronts, by registers moved
     l1_cycles              of a global load that hits L1
-    global_cycles          of one that misses it, without queues, on average; of a copy too
-    global_spread_cycles   the same of the slowest of many, less the average
+    global_cycles          of one that misses it, without queues, at least; of a copy too
+    global_tail_cycles     what it takes longer on average: exponentially distributed
     l1_misses              share of the bytes of global loads that come from below L1
     load_cycles_per_byte   of the multiprocessor's share of what is below L1, reading; store_ the same writing
     barrier_cycles, arrival_cycles   from the last arrival at a barrier on; between two arrivals
+    word_copy_cycles       that copies of 32 bits a lane keep the tags busy, beyond their lookups
+    narrow_wavefront_cycles   of the data stage for a wavefront of a 32-bit access
     operand_cycles         until a store or a load has read its operands
     other_cycles           of results with a scoreboard that come from no memory
+    code_cycles            for each instruction that is not in the sub-core's cache of code
     fence_cycles           until what a warp wrote can be seen by all multiprocessors
     atomic_cycles          until the result of an atomic is there
     block_start_cycles     from block to block when a launch begins; block_turnover_cycles from a block's end to the
@@ -110,12 +114,15 @@ class Timing:
     store_cycles_per_byte: float
     barrier_cycles: float
     arrival_cycles: float
+    code_cycles: float
     fence_cycles: float
     atomic_cycles: float
     block_start_cycles: float
     block_turnover_cycles: float
     l1_misses: float = 1.0
-    global_spread_cycles: float = 0.0
+    global_tail_cycles: float = 0.0
+    word_copy_cycles: float = 5.0
+    narrow_wavefront_cycles: float = 1.1
     operand_cycles: float = 12.0
     other_cycles: float = 24.0
 
@@ -148,6 +155,7 @@ def timing(device: Device, known: Calibration) -> Timing:
         cycles_a_second / of("l2_write_bytes_per_s", device.l2_bytes_per_s / 2),
         few - 4 * arrival,
         arrival,
+        of("code_line_cycles", 20.0) / INSTRUCTIONS_OF_LINE,
         2 * (near + of("l2_latency_far_cycles", near)) / 2,
         of("atomic_latency_cycles", 700.0),
         of("block_start_cycles", 150.0),

@@ -13,6 +13,7 @@ from gemmsim.plots.occupancy import chart, charts
 from gemmsim.plots.roofline import LEVELS, RooflinePoint, roofline, rooflines
 from gemmsim.plots.style import DARK, FORMS, LIGHT, PAPER, STYLES, Theme, figure, render
 from gemmsim.plots.tile_order import tile_order
+from gemmsim.plots.timeline import timeline_picture, timeline_pictures
 
 __all__ = [
     "DARK",
@@ -38,4 +39,6 @@ __all__ = [
     "rooflines",
     "tile_order",
     "time_terms",
+    "timeline_picture",
+    "timeline_pictures",
 ]

@@ -15,7 +15,7 @@ from gemmsim.units import percent, short_percent
 
 BANDS = {0.10: 0.16, 0.05: 0.28}
 """Errors that the pictures mark, and how strongly they do."""
-HELD_OUT_POINTS = 12
+HELD_OUT_POINTS = 11
 HeldOut = Callable[[Point], bool]
 """Which points took no part in any fit."""
 
@@ -91,6 +91,6 @@ def _scatter(
     apart = [place(point) for point in points if held_out(point.point)]
     if apart:
         ax.plot(
-            *zip(*apart, strict=True), ls="", marker="o", ms=HELD_OUT_POINTS, mfc="none", mec=theme.ink, mew=1,
+            *zip(*apart, strict=True), ls="", marker="o", ms=HELD_OUT_POINTS, mfc="none", mec=theme.ink, mew=0.8,
             label="held out", zorder=7,
         )  # fmt: skip

@@ -14,6 +14,7 @@ from gemmsim.cliffs import Sweep
 from gemmsim.compare import Comparison
 from gemmsim.device import Capability
 from gemmsim.ladder import Rung
+from gemmsim.pipeline.timeline import Timeline
 from gemmsim.plots.accuracy import HeldOut, errors, none_held_out, predicted_against_measured
 from gemmsim.plots.bank_map import DIGITS_POINTS, bank_map
 from gemmsim.plots.ladder import reads_per_level, time_terms
@@ -22,6 +23,7 @@ from gemmsim.plots.occupancy import charts
 from gemmsim.plots.roofline import LEVELS, RooflinePoint, rooflines
 from gemmsim.plots.style import LIGHT, Theme, figure, handles_of, legend_of_figure
 from gemmsim.plots.tile_order import tile_order
+from gemmsim.plots.timeline import timeline_pictures
 from gemmsim.roofline import bandwidths, intensities
 from gemmsim.scenes import TileOrders, WarpAccess
 from gemmsim.search import Landscape, Result
@@ -131,6 +133,14 @@ def landscape(
     """The best time over two parameters at once, for each pair that was searched, with the pick."""
     drawn = figure(_width(narrow), 0.6 + (3.9 if narrow else 4.6) * len(maps), theme)
     return landscape_pictures(drawn, maps, pick, fill(title, 46 if narrow else 90), theme)
+
+
+def timeline(timelines: Sequence[Timeline], theme: Theme = LIGHT, narrow: bool = False) -> Figure:
+    """What the warps of one sub-core do over two large iterations, of each of the timelines, to the same scale."""
+    rows = [sum(1 for of in each.warps.values() if of[0].sub_core == 0) for each in timelines]
+    height_in = sum(1.0 + 0.5 * count for count in rows) if narrow else 1.0 + 0.5 * max(rows)
+    drawn = figure(_width(narrow), height_in + (1.2 if narrow else 0.8), theme)
+    return _one_legend(timeline_pictures(drawn, timelines, theme, stacked=narrow), theme, 2 if narrow else 5)
 
 
 def _titled(drawn: Figure, theme: Theme) -> Figure:

@@ -42,6 +42,14 @@ ORDER_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True)
+class Style:
+    """What a search may do: swap factors, and hold operands for longer than until the next FFMA."""
+
+    swaps: bool = True
+    long_holds: bool = True
+
+
+@dataclass(frozen=True)
 class Choice:
     """An FFMA, by number, for the next place that takes one: with its factors swapped or not, and flags of A and B."""
 
@@ -76,8 +84,14 @@ class Beam:
     """The search over one loop: `stream` are its instructions as the ports see them, FFMA by their places."""
 
     def __init__(
-        self, loop: Sequence[Operation], stream: Sequence[Instruction], found: Dependences, file: RegisterFile
+        self,
+        loop: Sequence[Operation],
+        stream: Sequence[Instruction],
+        found: Dependences,
+        file: RegisterFile,
+        style: Style,
     ) -> None:
+        self.style = style
         self.loop, self.stream, self.found = loop, stream, found
         self.machine: PortMachine = port_machine(file)
         self.registers = np.array([loop[place].ffma for place in found.places], np.int32).reshape(-1, 4)
@@ -171,6 +185,8 @@ class Beam:
         score -= HOLD_WEIGHT * (kept_on + self._alive(orders)[rows][:, None, None])
         score += ORDER_WEIGHT * (self.places[which] - place)[:, None, None]
         score += random.random(score.shape) * ORDER_WEIGHT
+        if not self.style.swaps:
+            score[:, 1] = np.inf
         picked = self._pick(score.ravel(), rows.repeat(score[0].size), width)
         pair, swapped, flag = np.unravel_index(picked, score.shape)
         self._advance(orders, rows[pair], which[pair], names, place)
@@ -234,6 +250,8 @@ class Beam:
     def _keep(self, orders: _Orders, values: Array, banks: Array, flag: Array) -> None:
         """What the operand cache holds after these reads."""
         at = np.arange(len(flag))
+        if not self.style.long_holds:
+            orders.kept[:] = NONE
         for slot in range(SLOTS):
             reads = banks[:, slot] != NO_BANK
             kept = np.where(flag >> slot & 1, values[:, slot], NONE)

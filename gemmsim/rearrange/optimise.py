@@ -14,7 +14,7 @@ from gemmsim.machine_code.encoding import REUSE, WAIT_MASK, WORD_BYTES, field, w
 from gemmsim.machine_code.main_loop import MainLoop, main_loop
 from gemmsim.machine_code.sass import Function
 from gemmsim.port_streams import stream_of_loop
-from gemmsim.rearrange.beam import Beam, Choice
+from gemmsim.rearrange.beam import Beam, Choice, Style
 from gemmsim.rearrange.decode import (
     IN_QUEUE,
     VERIFIED,
@@ -41,6 +41,8 @@ LOAD_PLACES = (48, 32, 96)
 """Places behind a load where its result is first asked for, in one search after the other."""
 LEAST_GAIN = 0.005
 """A loop whose predicted time shrinks by no more is left as it is."""
+STYLE = Style()
+"""What a search may do where nobody says."""
 BANKS = 2
 
 Tell = Callable[[int, int], None]
@@ -171,13 +173,14 @@ class Source:
         """Where its FFMA may go, what a load brings not sooner than so many places behind it."""
         return dependences(self.code, self.places.start, self.spans, self.known, load_places)
 
-    def searched(self, width: int, seed: int, tell: Callable[[int], None] | None = None) -> tuple[int, ...] | None:
+    def searched(
+        self, width: int, seed: int, tell: Callable[[int], None] | None = None, style: Style = STYLE
+    ) -> tuple[int, ...] | None:
         """The words of the function with the order that one search has found, better or not; None where it found
         none."""
         found = self.found(LOAD_PLACES[seed % len(LOAD_PLACES)])
-        choices = Beam(self.code, stream_of_loop(self.loop, self.file).instructions, found, self.file).search(
-            width, seed, tell
-        )
+        stream = stream_of_loop(self.loop, self.file).instructions
+        choices = Beam(self.code, stream, found, self.file, style).search(width, seed, tell)
         return None if choices is None else self.with_order(choices)
 
     @property

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gemmsim.machine_code.encoding import NO_BARRIER
-from gemmsim.rearrange.decode import IN_QUEUE, Operation, Span
+from gemmsim.rearrange.decode import Operation, Span
 
 WRITE, READ = "write", "read"
 SHARED = ("shared_load", "shared_store")
@@ -62,7 +62,7 @@ def in_the_way(each: Operation, state: State) -> frozenset[Pending]:
     return frozenset(
         pending
         for pending in state
-        if (pending.register in writes and not (pending.what == READ and pending.queued and each.kind in IN_QUEUE))
+        if (pending.register in writes and not (pending.what == READ and pending.queued and each.kind in SHARED))
         or (pending.what == WRITE and pending.register in reads)
     )
 
@@ -94,7 +94,7 @@ def _issued(each: Operation, number: int, state: State) -> State:
                 after[pending] = scoreboards | writes
     if each.kind != "global_copy" or reads:
         for register in each.reads:
-            after[Pending(number, register, READ, each.kind in IN_QUEUE)] = reads
+            after[Pending(number, register, READ, each.kind in SHARED)] = reads
     for register in each.writes:
         after[Pending(number, register, WRITE, each.kind == "shared_load")] = writes
     return after

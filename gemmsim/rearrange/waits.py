@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gemmsim.machine_code.encoding import NO_BARRIER, WAIT_MASK, with_field
-from gemmsim.rearrange.decode import IN_QUEUE, Operation
+from gemmsim.rearrange.decode import Operation
 
 LOADED, USED = "loaded", "used"
 """What an entry is about: a register that a load writes, or one that an access still reads."""
@@ -53,7 +53,7 @@ class Underway:
             self.slow.update(done)
         if each.kind != "global_copy" or read:
             for register in each.reads:
-                self._put((number, register, USED), read, each.kind in IN_QUEUE)
+                self._put((number, register, USED), read, each.kind in QUEUE)
         for register in each.writes:
             self._put((number, register, LOADED), done, each.kind == "shared_load")
 
@@ -73,7 +73,7 @@ class Underway:
         return [
             entry
             for entry in self.entries
-            if (entry[1] in writes and not (entry[2] == USED and self._queued(entry) and each.kind in IN_QUEUE))
+            if (entry[1] in writes and not (entry[2] == USED and self._queued(entry) and each.kind in QUEUE))
             or (entry[2] == LOADED and entry[1] in reads)
         ]
 

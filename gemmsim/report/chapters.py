@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gemmsim.report import pictures, tables
 from gemmsim.report.findings import Findings
 from gemmsim.report.pictures import Picture
-from gemmsim.report.tables import Table
+from gemmsim.report.table import Table
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,15 @@ CHAPTERS = (
         " of one resource and nothing else changed. A step is a cliff: the nearest are marked, with what is there.",
         pictures.OCCUPANCY,
         (tables.occupancy,),
+    ),
+    Chapter(
+        "timeline",
+        "One buffer and two, cycle by cycle",
+        "Each row is a warp of one sub-core over two large iterations: high bars are instructions, low ones are waits,"
+        " and the line below says when loads are on their way. With one buffer the warps wait for as long as they take;"
+        " with two they multiply meanwhile.",
+        pictures.TIMELINE,
+        (tables.timelines,),
     ),
     Chapter(
         "landscape",

@@ -12,7 +12,7 @@ from gemmsim.ladder import Rung
 from gemmsim.options import Configuration
 from gemmsim.predict import resident_blocks
 from gemmsim.report.findings import Banked, Findings
-from gemmsim.report.tables import MOST_ROWS
+from gemmsim.report.table import MOST_ROWS
 from gemmsim.traffic import access_costs
 
 Document = dict[str, Any]
@@ -27,6 +27,7 @@ def document(of: Findings) -> Document:
         "banks": {name: _banked(each) for name, each in of.banked.items()},
         "registers": _registers(of),
         "occupancy": _occupancy(of),
+        "timelines": [answers.timeline(each) for each in of.timelines],
     }
 
 

@@ -13,14 +13,16 @@ from gemmsim.compare import ComparedPoint, Comparison, compare, counter_differen
 from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
+from gemmsim.kernels import kernel as kernel_named
 from gemmsim.ladder import Rung, ladder
+from gemmsim.pipeline.timeline import Timeline
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
 from gemmsim.record_files import latest
 from gemmsim.records import Record
 from gemmsim.registers.register_files import register_file
 from gemmsim.registers.tile_allocation import ThreadTile
-from gemmsim.scenes import TileOrders, WarpAccess, around, tile_orders, worst_access
+from gemmsim.scenes import TileOrders, WarpAccess, around, same_tiling, tile_orders, timeline_of, worst_access
 from gemmsim.search import Found, Landscape
 from gemmsim.tiling import Tiling
 from gemmsim.traffic import shared_per_tile
@@ -169,6 +171,20 @@ class Findings:
             return around(self.best.problem, self.best.kernel, self.best.tiling, self.device)
         except InputError:
             return None
+
+    @cached_property
+    def timelines(self) -> tuple[Timeline, ...]:
+        """Single and double buffering side by side, in the tiling of the double_buffer rung; empty without such a rung,
+        or where one of the two does not launch."""
+        for rung in self.rungs:
+            if rung.kernel.name == "double_buffer":
+                single = kernel_named("vectorized")
+                try:
+                    launches = ((single, same_tiling(single, rung.tiling)), (rung.kernel, rung.tiling))
+                    return tuple(timeline_of(self.problem, *each, self.device) for each in launches)
+                except InputError:
+                    return ()
+        return ()
 
 
 def findings(records: Iterable[Record], device: Device) -> Findings:

@@ -28,7 +28,7 @@ from gemmsim.report.findings import Findings, findings
 from gemmsim.report.inline import inline, variables
 from gemmsim.report.pictures import Picture
 from gemmsim.report.surroundings import surroundings
-from gemmsim.report.tables import Table
+from gemmsim.report.table import Table
 from gemmsim.units import count, duration, percent, si, tau, words
 
 NARROW_PX = 700

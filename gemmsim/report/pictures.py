@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from gemmsim.cliffs import Cliff
+from gemmsim.held_out import held_out
 from gemmsim.ladder import Rung
+from gemmsim.narrate import hiding
 from gemmsim.plots import LIGHT, Theme, figures
 from gemmsim.report.findings import Findings
 from gemmsim.units import count, duration, percent, plural, si, words
@@ -75,7 +77,7 @@ TERMS = Picture(
 
 def _draw_comparison(of: Findings, theme: Theme = LIGHT, narrow: bool = False) -> Figure:
     assert of.comparison is not None, "drawn only where something was measured"
-    return figures.compare(of.comparison, theme, narrow)
+    return figures.compare(of.comparison, theme, narrow, held_out)
 
 
 def _alt_comparison(of: Findings) -> str:
@@ -184,3 +186,9 @@ def _alt_landscape(of: Findings) -> str:
 
 
 LANDSCAPE = Picture("landscape", _draw_landscape, _alt_landscape, lambda of: of.landscape is not None, is_field=True)
+TIMELINE = Picture(
+    "timeline",
+    lambda of, theme, narrow: figures.timeline(of.timelines, theme, narrow),
+    lambda of: f"What the warps of a sub-core do over two large iterations at {of.problem}. {hiding(of.timelines)}",
+    lambda of: bool(of.timelines),
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from typing import Any
@@ -11,69 +10,14 @@ from typing import Any
 from gemmsim.compare import ComparedPoint, Pick
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.ladder import Rung
+from gemmsim.narrate import hiding
 from gemmsim.plots import LEVELS
 from gemmsim.records import Record
 from gemmsim.report.findings import Findings
+from gemmsim.report.table import Column, Table
 from gemmsim.roofline import intensities
 from gemmsim.traffic import access_costs
 from gemmsim.units import count, duration, percent, plural, short_percent, si, tau, words
-
-MOST_ROWS = 1000
-"""Rows that the page shows of a table; its CSV file has all."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: its name in the CSV file, its heading on the page, and how the page writes a value."""
-
-    name: str
-    heading: str
-    show: Callable[[Any], str] = str
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it reads from the left."""
-        return self.show in (str, words)
-
-    def shown(self, value: Any) -> str:
-        """The value as the page writes it, a dash where there is none."""
-        return "-" if value is None else self.show(value)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of the page: what it says, and what it is sorted by, a number's own value."""
-
-    column: Column
-    text: str
-    value: Any
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of raw values; `shown_rows` are those for the page, all of them unless given."""
-
-    name: str
-    title: str
-    note: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    shown_rows: tuple[tuple[Any, ...], ...] | None = None
-
-    @property
-    def shown(self) -> list[list[Cell]]:
-        """The cells of the page, at most MOST_ROWS rows of them."""
-        rows = self.rows if self.shown_rows is None else self.shown_rows
-        return [
-            [Cell(column, column.shown(value), value) for column, value in zip(self.columns, row, strict=True)]
-            for row in rows[:MOST_ROWS]
-        ]
-
-    @property
-    def left_out(self) -> int:
-        """Rows for the page that are too many for it."""
-        return max(0, len(self.rows if self.shown_rows is None else self.shown_rows) - MOST_ROWS)
-
 
 _signed = partial(percent, signed=True)
 _rate = partial(si, unit="FLOP/s")
@@ -297,6 +241,26 @@ def landscape(of: Findings) -> Table:
             Column("over_best", "Over the best", lambda value: f"{value:.3f}"),
         ),
         tuple(sorted(rows, key=lambda row: row[2])),
+    )  # fmt: skip
+
+
+def timelines(of: Findings) -> Table:
+    """What a warp spends its cycles on over two large iterations, by kernel and kind."""
+    rows = (
+        (each.kernel.name, each.kernel.describe(each.tiling), kind, spent, spent / each.cycles)
+        for each in of.timelines
+        for kind, spent in each.cycles_by_kind.items()
+        if spent
+    )
+    return Table(
+        "timeline",
+        "Cycles of a warp over two large iterations",
+        hiding(of.timelines) if of.timelines else "",
+        (
+            *_RUNG, Column("kind", "What it does", words),
+            Column("cycles", "Cycles", lambda value: count(round(value))), Column("share", "Of its time", percent),
+        ),
+        tuple(rows),
     )  # fmt: skip
 
 

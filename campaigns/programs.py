@@ -1,0 +1,74 @@
+"""Compile the kernels of the shipped records and of the table of registers, and write down what their warps do.
+
+python -m campaigns.programs
+
+Needs nvcc and its disassembler, no GPU, and some minutes. Run it whenever the sources in `kernels/` have changed, after
+`campaigns.registers`: until then the programs of what has changed are not used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+
+from campaigns.registers import compiled_all, hashes, launches
+from gemmsim.device import Device, device
+from gemmsim.gpu.compile import Cubin, Job, available_cores
+from gemmsim.gpu.disassemble import disassembled_file
+from gemmsim.kernels import Kernel, kernel
+from gemmsim.pipeline.programs import Row, code_macros, compiled_program, rounded, shipped_file, write_rows
+from gemmsim.problem import Problem
+from gemmsim.record_files import read_records, shipped_records
+from gemmsim.register_table import Key, key_of, sources_hash
+from gemmsim.tiling import Tiling
+
+DEVICE = "h200"
+RECORDS = ("", "layouts", "copies", "counts", "times")
+
+Launched = tuple[Kernel, Problem, Tiling]
+
+
+def asked(on: Device) -> dict[Key, Launched]:
+    """The first launch of each code that a device runs."""
+    found: dict[Key, Launched] = {}
+    for of, problem, tiling in (*recorded(), *launches()):
+        if of.runs_on(on.capability.name):
+            found.setdefault(key_of(of.name, code_macros(of, problem, tiling)), (of, problem, tiling))
+    return found
+
+
+def recorded() -> Iterator[Launched]:
+    """The launches of the shipped records that ran."""
+    for campaign in RECORDS:
+        records, _ = read_records(shipped_records(campaign))
+        for point in (record.point for record in records if record.ok):
+            yield kernel(point.kernel), point.problem, point.tiling
+
+
+def row(launched: Launched, cubin: Cubin, on: Device) -> Row:
+    """The row of a compiled launch."""
+    of, problem, tiling = launched
+    (function,) = disassembled_file(cubin.path)
+    program = compiled_program(function, of, problem, tiling, on)
+    return Row(of.name, code_macros(of, problem, tiling), sources_hash(of), cubin.compiler, rounded(program))
+
+
+def main() -> None:
+    """Compile all, one a core, and write the file that is shipped."""
+    on, before = device(DEVICE), hashes()
+    found = list(asked(on).values())
+    jobs = [Job(of, of.launch(problem, tiling), on.capability) for of, problem, tiling in found]
+    cubins = compiled_all(jobs)
+    with ThreadPoolExecutor(available_cores()) as pool:
+        rows = list(pool.map(row, found, cubins, repeat(on)))
+    if hashes() != before:
+        sys.exit("the sources changed while they were compiled; once more, please")
+    path = shipped_file(on.capability.sm)
+    write_rows(path, rows)
+    print(f"{len(rows)} programs: {path}, {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The queues that all sub-cores of a multiprocessor share, and when what passes through them is there.
+
+Shared accesses, and what global loads bring, pass one data stage at a wavefront a cycle; tags of global accesses are
+looked up in a stage of its own; below L1 is a queue that moves bytes at the multiprocessor's share of the rate, then a
+latency that varies, always in the same way, so that blocks do not fall into step for good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from gemmsim.coalescing import LINE_BYTES
+from gemmsim.pipeline.program import Action
+from gemmsim.pipeline.timing import Cost, Costs, Timing
+
+MULTIPLIER, INCREMENT, MODULUS = 1664525, 1013904223, 2**32
+"""The linear congruential generator of Knuth and Lewis: no two loads are equally far from memory."""
+UNKNOWN = Cost()
+"""Of a request of which nothing is known, such as one of a partial sum."""
+Request = Callable[[float], tuple[float, float]]
+"""Asks at a cycle; tells when the result is there (of a copy, what it wrote), and when the operands have been read."""
+
+
+class Memory:
+    """When the data stage, the tags, and the queue below L1 are free again."""
+
+    def __init__(self, costs: Costs, timing: Timing) -> None:
+        self.costs, self.timing = costs, timing
+        self.data = self.tags = self.below = 0.0
+        self.random = 1
+
+    def request(self, action: Action, registers: int) -> Request:
+        """What one instruction asks for, again and again."""
+        timing = self.timing
+        cost = self.costs.get((action, registers), UNKNOWN)
+        wavefront_cycles = timing.narrow_wavefront_cycles if registers == 1 else 1
+        match action:
+            case "shared_load" | "shared_store":
+                return self._shared(cost.wavefronts * wavefront_cycles, timing.shared_load_cycles[registers])
+            case "global_load":
+                return self._load(cost, (1 - timing.l1_misses) * wavefront_cycles)
+            case "global_copy":
+                source = self.costs.get(("global_copy_source", registers), UNKNOWN)
+                return self._copy(source, cost, timing.word_copy_cycles if registers == 1 else 0.0)
+            case "global_store":
+                return self._store(cost)
+        fixed = {"local": timing.l1_cycles, "atomic": timing.atomic_cycles}.get(action, timing.other_cycles)
+        return lambda now: (now + fixed, now + timing.operand_cycles)
+
+    def _shared(self, data_cycles: float, latency_cycles: float) -> Request:
+        operand_cycles = self.timing.operand_cycles
+
+        def ask(now: float) -> tuple[float, float]:
+            data = self.data = (self.data if self.data > now else now) + data_cycles
+            return data - 1 + latency_cycles, data - data_cycles + operand_cycles
+
+        return ask
+
+    def _load(self, cost: Cost, hit_cycles: float) -> Request:
+        timing = self.timing
+        missed = cost.bytes * timing.l1_misses
+        hit_data_cycles, missed_data_cycles = hit_cycles * cost.wavefronts, missed / LINE_BYTES
+        fetch = self._fetch(missed)
+
+        def ask(now: float) -> tuple[float, float]:
+            looked_up = self.tags = (self.tags if self.tags > now else now) + cost.lookups
+            data = self.data if self.data > looked_up else looked_up
+            self.data = data + hit_data_cycles + missed_data_cycles
+            there = self.data + timing.l1_cycles
+            if missed and (fetched := fetch(looked_up)) > there:
+                there = fetched
+            return there, looked_up + timing.operand_cycles
+
+        return ask
+
+    def _copy(self, source: Cost, target: Cost, more_cycles: float) -> Request:
+        fetch = self._fetch(source.bytes * self.timing.l1_misses)
+
+        def ask(now: float) -> tuple[float, float]:
+            looked_up = self.tags = self._look_up(source, now) + more_cycles
+            self.data = max(self.data, now) + target.wavefronts
+            return fetch(looked_up), looked_up + self.timing.operand_cycles
+
+        return ask
+
+    def _store(self, cost: Cost) -> Request:
+        cycles = cost.bytes * self.timing.store_cycles_per_byte
+
+        def ask(now: float) -> tuple[float, float]:
+            looked_up = self._look_up(cost, now)
+            self.below = max(self.below, looked_up) + cycles
+            read = looked_up + self.timing.operand_cycles
+            return read, read
+
+        return ask
+
+    def draw(self) -> float:
+        """A number from 0 to 1; the same row of them in every run."""
+        self.random = (self.random * MULTIPLIER + INCREMENT) % MODULUS
+        return self.random / MODULUS
+
+    def _look_up(self, cost: Cost, now: float) -> float:
+        """When the tags of a request have been looked up."""
+        self.tags = max(self.tags, now) + cost.lookups
+        return self.tags
+
+    def _fetch(self, bytes_: float) -> Callable[[float], float]:
+        """What tells when so many bytes are there from below L1."""
+        moved_cycles = bytes_ * self.timing.load_cycles_per_byte
+        # Of so many lines the slowest counts; less than one where most hit, or wait for others' misses.
+        power = 1 / (bytes_ / LINE_BYTES) if bytes_ else math.inf
+        least_cycles, tail_cycles = self.timing.global_cycles, self.timing.global_tail_cycles
+
+        def there(now: float) -> float:
+            self.below = (self.below if self.below > now else now) + moved_cycles
+            late = -math.log1p(-(self.draw() ** power))
+            return self.below + least_cycles + late * tail_cycles
+
+        return there

@@ -1,0 +1,78 @@
+"""Time of a great many configurations at once: `predict` with two short cuts, for rankings that are gone over again.
+
+Wavefronts of shared memory are estimated instead of counted, and no table is asked for registers. So a configuration
+takes well below a microsecond; what leads a ranking is predicted in full afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmsim.calibration import calibration
+from gemmsim.device import Device
+from gemmsim.kernels import Kernel, Widths
+from gemmsim.predict import LAUNCH_OVERHEAD_S, resident_blocks
+from gemmsim.problem import Problem, ceil_div
+from gemmsim.rounds import launch_rounds
+from gemmsim.tiling import WARP_SIZE, Tiling
+
+BANKS = 32
+
+
+def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Device) -> Any:
+    """Seconds of each configuration, infinite where it does not launch. Legality is not checked."""
+    widths = kernel.widths(problem, tilings)
+    resources, lacking = kernel.estimated(tilings, widths)
+    resident = resident_blocks(resources, device)
+    shared = estimated_shared(kernel, tilings, widths)
+    rounds = launch_rounds(problem, kernel, tilings, widths, device, shared, resident.blocks_per_sm, lacking)
+    known = calibration(device)
+    time_s = rounds.cycles / (known.clock_hz or device.clock_hz) + (known.launch_overhead_s or LAUNCH_OVERHEAD_S)
+    return np.where(resident.launches, time_s, np.inf)
+
+
+def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[Any, Any]:
+    """(wavefronts, requests) of the shared accesses of a block for a tile of k, estimated; numbers or arrays.
+
+    Loads: 128-bit loads take two passes where neighbouring lanes read the same vector and four where they do not, times
+    the conflicts of vectors that lie several of their size apart. Stores of transposed tiles: as many lanes meet in a
+    bank as rows of the tile begin in it. Neither knows uneven layouts, so single kernels can be far off.
+    """
+    if not kernel.staged:
+        return 0.0, 0.0
+    warps = ceil_div(tiling.threads, WARP_SIZE)
+    across = np.minimum(WARP_SIZE, tiling.block_n // tiling.thread_n)
+    if not kernel.thread_tiled:
+        loads = tiling.block_k * warps * (1 + 1 / widths.shared_a)
+        wavefronts = tiling.block_k * warps * (1 + (2.0 if widths.shared_a > 1 else 1.0) / widths.shared_a)
+    else:
+        width_a, width_b = np.minimum(4, tiling.thread_m), widths.shared_b
+        if not kernel.warp_tiled:
+            width_a = widths.shared_a
+        of_a = tiling.block_k * warps * tiling.thread_m / width_a
+        of_b = tiling.block_k * warps * tiling.thread_n / width_b
+        loads = of_a + of_b
+        if kernel.warp_tiled:
+            passes_a, passes_b = np.maximum(1, width_a / 2), np.maximum(1, width_b / 2)
+        else:
+            apart = np.where(tiling.swizzle > 0, width_b, tiling.thread_n)
+            passes_a = np.maximum(1, width_a / 2)
+            passes_b = np.where(across > 2, width_b, np.maximum(1, width_b / 2))
+            passes_b = passes_b * np.minimum(across, np.gcd(apart // width_b, BANKS // width_b))
+        wavefronts = of_a * passes_a + of_b * passes_b
+    pitch_a = tiling.block_m + tiling.pad_a
+    stores_a = tiling.block_m * tiling.block_k / WARP_SIZE
+    along_k = np.minimum(WARP_SIZE, np.maximum(1, tiling.block_k // widths.global_a))
+    if kernel.transposed:
+        spacing = np.gcd(widths.global_a * pitch_a, BANKS)
+        places = np.minimum(along_k, BANKS // spacing)
+        rows = np.maximum(1, WARP_SIZE // along_k)
+        degree = along_k / places * np.maximum(1.0, rows * places / BANKS * (rows > spacing))
+        degree = np.minimum(degree, along_k)
+        degree = np.where(tiling.swizzle > 0, np.minimum(degree, 2), degree)
+    else:
+        degree = 1.0
+    stores_b = tiling.block_k * tiling.block_n / WARP_SIZE / widths.global_b
+    return wavefronts + stores_a * degree + stores_b * widths.global_b, loads + stores_a + stores_b

@@ -1,0 +1,106 @@
+"""The two ways to a predicted time behind one call, so that each checks the other.
+
+The analytic route takes closed forms and any number of launches at once. The simulated one runs the program of one
+launch's warps, where there is one: shipped, or just compiled. What bounds a launch the analytic one says for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gemmsim.calibration import calibration
+from gemmsim.device import Device
+from gemmsim.errors import InputError, unknown
+from gemmsim.kernels import Kernel
+from gemmsim.pipeline.program import Program
+from gemmsim.pipeline.programs import program_for
+from gemmsim.port_shares import PortShare
+from gemmsim.predict import Prediction, predict
+from gemmsim.problem import Problem
+from gemmsim.simulated_times import SHIPPED, simulated_s
+from gemmsim.tiling import Tiling
+
+ROUTES = ("auto", "simulated", "analytic")
+"""What can be asked for; auto is simulated where there is a program, else analytic."""
+
+
+@dataclass(frozen=True)
+class SimulatedPrediction(Prediction):
+    """A prediction whose time is simulated; its terms, and what bounds it, are those of the analytic one."""
+
+    simulated_s: float = float("inf")
+
+    @property
+    def time_s(self) -> Any:
+        """The simulated time."""
+        return self.simulated_s
+
+    @property
+    def analytic_s(self) -> Any:
+        """What the analytic route says."""
+        return super().time_s
+
+
+def predicted_time(
+    problem: Problem,
+    kernel: Kernel,
+    tiling: Tiling,
+    device: Device,
+    route: str = "auto",
+    registers_per_thread: int | None = None,
+    ports: PortShare | None = None,
+    program: Program | None = None,
+) -> Prediction:
+    """The prediction of `predict`, its time by the route that is asked for; `program` is that of the compiled kernel,
+    the shipped one if left out.
+
+    Raises InputError for what `predict` refuses, for an unknown route, and where a simulation is asked for of which
+    there is no program, or of many launches at once.
+    """
+    return by_route(predict(problem, kernel, tiling, device, registers_per_thread, ports), route, program)
+
+
+def route_named(name: str) -> str:
+    """The same name; InputError unless it is a route."""
+    if name not in ROUTES:
+        raise unknown("route", name, ROUTES)
+    return name
+
+
+def by_route(analytic: Prediction, route: str, program: Program | None = None) -> Prediction:
+    """The prediction by a route, given the analytic one; a launch that does not fit is not simulated."""
+    if route_named(route) == "analytic":
+        return analytic
+    problem, kernel, tiling, device = analytic.problem, analytic.kernel, analytic.tiling, analytic.device
+    if not isinstance(problem.m + problem.n + problem.k + tiling.threads, int):
+        if route == "simulated":
+            raise InputError("many launches at once are not simulated; give one, or the route analytic")
+        return analytic
+    if not analytic.occupancy.launches:
+        return analytic
+    if route == "auto" and not SHIPPED.is_file():  # until the simulated times of the shipped records are there
+        return analytic
+    program = program or program_for(kernel, problem, tiling, device)
+    if program is None:
+        if route == "simulated":
+            raise InputError(
+                f"no program of {kernel.name} {kernel.describe(tiling)} is shipped for {device.capability.sm}: compile"
+                " it (--compile, which needs nvcc), or take the route analytic"
+            )
+        return analytic
+    blocks = int(analytic.occupancy.blocks_per_sm)
+    time_s = simulated_s(problem, kernel, tiling, device, program, blocks, calibration(device))
+    return SimulatedPrediction(
+        **{each.name: getattr(analytic, each.name) for each in fields(analytic)}, simulated_s=time_s
+    )
+
+
+def route_of(found: Prediction) -> str:
+    """The route by which a prediction's time was found: simulated or analytic."""
+    return "simulated" if isinstance(found, SimulatedPrediction) else "analytic"
+
+
+def analytic_s(found: Prediction) -> Any:
+    """What the analytic route says, whichever the prediction's is."""
+    return found.analytic_s if isinstance(found, SimulatedPrediction) else found.time_s

@@ -1,0 +1,266 @@
+"""One multiprocessor: cases whose cycles can be counted by hand, and what must hold of any program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmsim.pipeline.multiprocessor import CODE_AHEAD, CODE_INSTRUCTIONS, SUB_CORES, run
+from gemmsim.pipeline.program import Action, Step, Steps
+from gemmsim.pipeline.timing import Cost, Costs, Timing
+from gemmsim.pipeline.work import Issued, Work
+
+PLAIN = Timing(
+    shared_load_cycles={1: 20.0, 2: 22.0, 4: 26.0}, l1_cycles=30.0, global_cycles=500.0, load_cycles_per_byte=0.02,
+    store_cycles_per_byte=0.04, barrier_cycles=16.0, arrival_cycles=2.0, code_cycles=0.0, fence_cycles=100.0,
+    atomic_cycles=700.0, block_start_cycles=0.0, block_turnover_cycles=500.0, l1_misses=0.0,
+    narrow_wavefront_cycles=1.0, word_copy_cycles=0.0,
+)  # fmt: skip
+COSTS: Costs = {
+    ("shared_load", 1): Cost(1, 1, 0),
+    ("shared_load", 4): Cost(1, 4, 0),
+    ("shared_store", 1): Cost(1, 2, 0),
+    ("global_load", 1): Cost(2, 1, 128),
+    ("global_store", 1): Cost(1, 1, 128),
+    ("global_copy", 4): Cost(1, 4, 0),
+    ("global_copy_source", 4): Cost(1, 4, 512),
+}
+MULTIPLY = Step(16, 16, ffma=16)
+BARRIER = Step(1, 1, action="barrier")
+
+
+def lone(*steps: Step, at: Timing = PLAIN) -> float:
+    """Cycles of one warp that goes through these steps once."""
+    return run(Work(steps, (), (), 0, 1, 1, 1), COSTS, at)
+
+
+def loop(*steps: Step, passes: int = 50, warps: int = 4, resident: int = 1, at: Timing = PLAIN) -> float:
+    """Cycles of resident blocks that go round a loop."""
+    return run(Work((), steps, (), passes, resident, resident, warps), COSTS, at)
+
+
+# By hand
+
+
+def test_plain_steps_take_their_issue_slots():
+    assert lone(Step(10, 10)) == 10
+    assert lone(Step(10, 10), Step(5, 5)) == 10 + 5
+
+
+def test_a_step_waits_until_the_one_before_lets_it():
+    assert lone(Step(10, 40), Step(5, 5)) == 40 + 5
+
+
+def test_a_dependent_shared_load_is_waited_for_by_its_latency():
+    # issued at 1; its one wavefront is the latency's own; then the step that waits
+    assert lone(Step(1, 1, action="shared_load", written=0), Step(8, 8, (0,))) == 1 + 20 + 8
+
+
+def test_each_further_wavefront_is_a_cycle_more():
+    assert lone(Step(1, 1, action="shared_load", registers=4, written=0), Step(8, 8, (0,))) == 1 + 3 + 26 + 8
+
+
+def test_a_load_that_hits_l1_passes_tags_and_data():
+    assert lone(Step(1, 1, action="global_load", written=0), Step(8, 8, (0,))) == 1 + 2 + 1 + 30 + 8
+
+
+def test_a_load_that_misses_takes_its_bytes_and_the_latency():
+    at = replace(PLAIN, l1_misses=1.0)
+    found = lone(Step(1, 1, action="global_load", written=0), Step(8, 8, (0,)), at=at)
+    assert found == pytest.approx(1 + 2 + 128 * 0.02 + 500 + 8)
+
+
+def test_a_load_nobody_waits_for_delays_nobody():
+    assert lone(Step(1, 1, action="global_load", written=0), Step(8, 8)) == 1 + 8
+
+
+def test_a_store_frees_its_operands_once_they_are_read():
+    # looked up in one cycle, then read; the bytes follow
+    found = lone(Step(1, 1, action="global_store", read=3), Step(8, 8, (3,)))
+    assert found == 1 + 1 + PLAIN.operand_cycles + 8
+
+
+@pytest.mark.parametrize(
+    ("action", "cycles"), [("atomic", 700), ("local", 30), ("other", PLAIN.other_cycles)]
+)  # fmt: skip
+def test_results_from_elsewhere_take_what_they_take(action: Action, cycles: float):
+    assert lone(Step(1, 1, action=action, written=5), Step(8, 8, (5,))) == 1 + cycles + 8
+
+
+def test_a_fence_waits_for_stores():
+    # the store's 128 bytes are on their way by 2 + 5.12
+    found = lone(Step(1, 1, action="global_store"), Step(1, 1, action="fence"), Step(8, 8))
+    assert found == pytest.approx(1 + 1 + 128 * 0.04 + 100 + 8)
+
+
+def test_two_warps_meet_at_a_barrier():
+    # one after the other arrives there, two cycles apart at least; both go on 16 cycles after the later
+    first, second = 1, 1
+    assert loop(BARRIER, Step(8, 8), passes=1, warps=2) == max(first + 2, second) + 2 + 16 + 8
+
+
+def test_a_barrier_is_left_after_the_slowest():
+    late: list[float] = []
+
+    def watch(of: Issued) -> None:
+        if of.step.ffma:
+            late.append(of.start)
+
+    # eight warps of a block: two on each sub-core, whose long step they do one after the other
+    run(Work((), (Step(100, 100), BARRIER, MULTIPLY), (), 1, 1, 1, 8), COSTS, PLAIN, watch)
+    assert len(late) == 8
+    assert min(late) > 200
+
+
+def test_copies_are_awaited_group_by_group():
+    at = replace(PLAIN, l1_misses=1.0)
+    copy, commit = Step(1, 1, action="global_copy", registers=4), Step(1, 1, action="commit")
+    there = 1 + 1 + 512 * 0.02 + 500  # issued, looked up, moved, on its way
+    awaited = Step(1, 1, action="await_copies", registers=0)
+    assert lone(copy, commit, awaited, MULTIPLY, at=at) == pytest.approx(there + 16)
+    pending = Step(1, 1, action="await_copies", registers=1)
+    assert lone(copy, commit, pending, MULTIPLY, at=at) < 50
+    more = lone(copy, commit, *[Step(40, 40)] * 3, copy, commit, pending, MULTIPLY, at=at)
+    assert more == pytest.approx(there + 16)
+
+
+def test_warps_of_a_sub_core_share_its_issue_slots():
+    assert loop(MULTIPLY, passes=1, warps=SUB_CORES) == 16
+    assert loop(MULTIPLY, passes=1, warps=2 * SUB_CORES) == 32
+
+
+def test_code_comes_line_by_line_once():
+    cold = replace(PLAIN, code_cycles=2.5)
+    step = Step(400, 400, instructions=400)
+    assert lone(step, at=cold) == 400 * 2.5 + 400
+    assert loop(step, passes=9, warps=1, at=cold) == 400 * 2.5 + 9 * 400
+
+
+def test_code_is_fetched_ahead_as_far_as_it_can_be():
+    cold = replace(PLAIN, code_cycles=2.5)
+    first, second = Step(400, 400, instructions=400), Step(300, 300, instructions=300)
+    # when the first is issued, so many of the second are there
+    assert lone(first, second, at=cold) == 400 * 2.5 + 400 + (300 - CODE_AHEAD) * 2.5 + 300
+
+
+def test_a_loop_beyond_the_cache_of_code_is_fetched_again_in_each_pass():
+    cold = replace(PLAIN, code_cycles=2.5)
+    part = Step(CODE_INSTRUCTIONS / 3, 1, instructions=CODE_INSTRUCTIONS // 3)
+    fits, does_not = [part] * 3, [part] * 5
+    for steps, grows in ((fits, False), (does_not, True)):
+        warm = loop(*steps, passes=9, warps=1) - loop(*steps, passes=8, warps=1)
+        fetched = loop(*steps, passes=9, warps=1, at=cold) - loop(*steps, passes=8, warps=1, at=cold)
+        assert (fetched > 1.2 * warm) == grows
+
+
+# Limits
+
+
+def test_a_loop_of_ffma_reaches_the_rate_of_its_ports():
+    pace = Step(1.25 * 64, 1.25 * 64, ffma=64)
+    cycles = loop(Step(1, 1, action="shared_load", registers=4, written=0), pace, passes=100, warps=8)
+    per_warp = cycles / (100 * 2)  # two warps a sub-core
+    assert per_warp == pytest.approx(1.25 * 64 + 1, rel=0.01)
+
+
+def test_a_loop_of_shared_loads_reaches_a_wavefront_a_cycle():
+    load = Step(1, 1, action="shared_load", registers=4, written=0)
+    cycles = loop(load, load, Step(1, 1, (0,)), passes=100, warps=32)
+    assert cycles == pytest.approx(100 * 32 * 2 * 4, rel=0.02)
+
+
+def test_a_loop_of_loads_that_miss_moves_its_share_of_bytes():
+    at = replace(PLAIN, l1_misses=1.0, global_tail_cycles=20.0)
+    cycles = loop(Step(1, 1, action="global_load", written=0), Step(1, 1, (0,)), passes=100, warps=32, resident=2,
+                  at=replace(at, load_cycles_per_byte=0.5))  # fmt: skip
+    assert cycles == pytest.approx(100 * 64 * 128 * 0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("action", ["shared_load", "global_load"])
+def test_more_resident_blocks_hide_a_latency(action: Action):
+    waits = Step(1, 1, action=action, written=0), Step(4, 4, (0,))
+    per_block = [loop(*waits, warps=4, resident=blocks) / blocks for blocks in (1, 2, 3, 4)]
+    assert per_block == sorted(per_block, reverse=True)
+    assert per_block[-1] < 0.5 * per_block[0]
+
+
+def test_blocks_beyond_the_resident_follow_in_their_places():
+    one = run(Work((), (MULTIPLY,), (), 10, 1, 1, 4), COSTS, PLAIN)
+    four = run(Work((), (MULTIPLY,), (), 10, 4, 1, 4), COSTS, PLAIN)
+    assert four == 4 * one + 3 * PLAIN.block_turnover_cycles
+
+
+# Any program
+
+STEPS = st.builds(
+    lambda issue, more, waits, action, registers, board: Step(
+        issue, issue + more, tuple(sorted(waits)), action, registers, *board, ffma=4
+    ),
+    st.integers(1, 40).map(float),
+    st.integers(0, 20).map(float),
+    st.sets(st.integers(0, 5), max_size=2),
+    st.sampled_from(["", "shared_load", "shared_store", "global_load", "global_store", "other", "barrier"]),
+    st.just(1),
+    st.sampled_from([(-1, -1), (0, -1), (1, 2), (3, -1), (-1, 4)]),
+)
+LOOPS = st.lists(STEPS, min_size=1, max_size=8).map(tuple)
+ALONE = {"global_cycles", "l1_cycles", "barrier_cycles", "operand_cycles", "other_cycles", "code_cycles"}
+
+
+def each_wavefronts(times: float) -> Costs:
+    return {of: Cost(cost.lookups, times * cost.wavefronts, cost.bytes) for of, cost in COSTS.items()}
+
+
+@given(LOOPS, st.sampled_from(sorted(ALONE)), st.floats(0, 300))
+def test_a_warp_alone_never_gains_from_a_longer_latency(steps: Steps, name: str, more: float):
+    slower = PLAIN.with_(**{name: getattr(PLAIN, name) + more})
+    work = Work((), steps, (), 3, 1, 1, 1)
+    assert run(work, COSTS, slower) >= run(work, COSTS, PLAIN) - 1e-9
+
+
+@given(LOOPS, st.floats(1, 8))
+def test_a_warp_alone_never_gains_from_more_wavefronts(steps: Steps, times: float):
+    work = Work((), steps, (), 3, 1, 1, 1)
+    assert run(work, each_wavefronts(times), PLAIN) >= run(work, COSTS, PLAIN) - 1e-9
+
+
+@given(LOOPS, st.integers(1, 12), st.integers(1, 3))
+def test_no_resource_is_used_beyond_its_rate(steps: Steps, warps: int, resident: int):
+    """Cycles are at least the issue slots of the busiest sub-core, and the wavefronts of all."""
+    passes = 4
+    cycles = run(Work((), steps, (), passes, resident, resident, warps), COSTS, PLAIN)
+    on_a_sub_core = -(-warps * resident // SUB_CORES)
+    issue = sum(step.issue_cycles for step in steps)
+    shared = sum(COSTS[step.action, 1].wavefronts for step in steps if step.action.startswith("shared"))
+    assert cycles >= passes * on_a_sub_core * issue - 1e-6
+    assert cycles >= passes * warps * resident * shared - 1e-6
+
+
+@given(LOOPS, st.integers(1, 12), st.integers(1, 3))
+def test_every_step_of_every_warp_is_issued_once_and_in_order(steps: Steps, warps: int, resident: int):
+    passes, told = 3, list[Issued]()
+    work = Work((MULTIPLY,), steps, (MULTIPLY, MULTIPLY), passes, 2 * resident, resident, warps)
+    cycles = run(work, COSTS, PLAIN, told.append)
+    expected = [MULTIPLY, *steps * passes, MULTIPLY, MULTIPLY]
+    for block in range(2 * resident):
+        for warp in range(warps):
+            own = [each for each in told if (each.block, each.warp) == (block, warp)]
+            assert [each.step for each in own] == expected
+            assert all(one.end <= two.start for one, two in pairwise(own))
+            assert all(each.start >= max(each.ready, each.free) for each in own)
+    for core in range(SUB_CORES):
+        own = [each for each in told if each.sub_core == core]
+        assert all(one.end <= two.start for one, two in pairwise(own))
+    assert cycles >= max(each.end for each in told)
+    assert run(work, COSTS, PLAIN) == cycles  # watching changes nothing, nor does chance
+
+
+@given(LOOPS)
+def test_one_warp_takes_linear_time_once_steady(steps: Steps):
+    """Of a warp alone, whose loads all hit: passes repeat."""
+    first, second, third = (loop(*steps, passes=count, warps=1) for count in (20, 30, 40))
+    assert third - second == pytest.approx(second - first, abs=45)
