@@ -70,6 +70,7 @@ bench: $(CORE)
 	$(RUN) benchmarks.speed
 	$(RUN) benchmarks.occupancy
 	$(RUN) benchmarks.search
+	$(RUN) benchmarks.heuristics
 
 bench-gpu: cuda $(CUBLAS)
 	@mkdir -p reports

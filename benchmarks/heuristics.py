@@ -17,17 +17,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import process_time
 
 import numpy as np
 
 from benchmarks.cublas import Result, results
+from benchmarks.search import best_cpu_s
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
+from gemmsim.quick_times import quick_times
 from gemmsim.ranking import kendall_tau
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.routes import predicted_time
@@ -37,7 +38,7 @@ from gemmsim.spaces import size_of
 PACKAGE = "nvidia-matmul-heuristics"
 MEASURED = Path(__file__).parent.parent / "reports" / "cublas.jsonl"
 H200 = device("h200")
-TIMED, RUNS = 100_000, 3
+TIMED, CHUNK, RUNS = 100_000, 10_000, 3
 MOST_S = 0.33e-6
 """What a configuration may take on the analytic route, many at once."""
 
@@ -142,16 +143,17 @@ def show(found: Sequence[Row]) -> None:
         print(f"{name:20} mean |error| {np.mean(errors):6.1%}, largest {max(errors):6.1%}, Kendall tau {order:.3f}")
 
 
-def ours_each_s() -> float:
-    """Seconds of a configuration on the analytic route, TIMED of them in one array, the best of some runs."""
-    (of,) = spaces_of(Problem(4096, 4096, 4096), H200, [KERNELS["warp_tiled"]])
-    tilings = next(chunk for chunk in of.chunks(TIMED) if size_of(chunk) >= TIMED // 2)
-    spent_s = []
-    for _ in range(RUNS):
-        start_s = process_time()
-        predict(of.problem, of.kernel, tilings, H200)
-        spent_s.append(process_time() - start_s)
-    return min(spent_s) / size_of(tilings)
+def ours_each_s() -> tuple[float, float]:
+    """Seconds of a configuration on the analytic route, the best of some runs: TIMED tilings of one problem, as a search
+    goes over them; TIMED problems in one tiling, in full."""
+    kernel, cube = KERNELS["warp_tiled"], Problem(4096, 4096, 4096)
+    (of,) = spaces_of(cube, H200, [kernel])
+    chunks = [chunk for chunk, _ in zip(of.chunks(CHUNK), range(TIMED // CHUNK), strict=False)]
+    sizes = np.arange(1, TIMED + 1)
+    problems, tiling = Problem(sizes, sizes, sizes), kernel.tiling(**dict(kernel.default_tile))
+    many_s = best_cpu_s(lambda: [quick_times(cube, kernel, chunk, H200) for chunk in chunks], RUNS)
+    full_s = best_cpu_s(lambda: predict(problems, kernel, tiling, H200), RUNS)
+    return many_s / sum(map(size_of, chunks)), full_s / TIMED
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -170,10 +172,11 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     print(f"{PACKAGE} {version}, single precision on {H200.title}")
     show(rows(best, proposed, H200))
-    ours_s = ours_each_s()
+    ours_s, full_s = ours_each_s()
     print(
-        f"a configuration: ours, analytic, many at once {ours_s * 1e6:.3f} us, at most {MOST_S * 1e6:.2f};"
-        f" the library {each_s * 1e6:.2f} us: ratio {each_s / ours_s:.1f}"
+        f"a configuration: the library {each_s * 1e6:.2f} us; ours, {TIMED:,} tilings as a search goes over them"
+        f" {ours_s * 1e6:.3f} us (at most {MOST_S * 1e6:.2f}), ratio {each_s / ours_s:.1f};"
+        f" {TIMED:,} problems in full {full_s * 1e6:.2f} us"
     )
     return int(ours_s > MOST_S)
 

@@ -42,8 +42,11 @@ CAMPAIGNS = {
     "random": "random legal configurations of four problems",
 }
 """The shipped records that hold times, and what they are."""
+UNCALIBRATED = ("times",)
+"""Those that are predicted once more as if the GPU had not been calibrated."""
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
-WORST = 10
+WORST, WRITTEN = 10, 50
+"""Points that are listed; times after which the file is written, so that another run goes on from there."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,11 @@ class Judged:
         return self.point.predicted_s / self.point.measured_s
 
 
-def records(on: Device) -> list[tuple[str, Record]]:
-    """(campaign, record) of every shipped record that counts; a point of several campaigns is of the last."""
+def records(on: Device, own: bool) -> list[tuple[str, Record]]:
+    """(campaign, record) of every shipped record that counts; a point of several campaigns is of the last. Not `own`:
+    of those that are predicted without the GPU's own numbers."""
     found: dict[str, tuple[str, Record]] = {}
-    for campaign in CAMPAIGNS:
+    for campaign in CAMPAIGNS if own else UNCALIBRATED:
         try:
             path = shipped_records(campaign)
         except InputError:  # not shipped
@@ -93,7 +97,7 @@ def analytic(record: Record, on: Device) -> Prediction:
 def judged(on: Device) -> dict[str, list[Judged]]:
     """{route: the points that it predicts}; "auto" is simulated where there is a program, else analytic."""
     found: dict[str, list[Judged]] = {route: [] for route in ROUTES}
-    for campaign, record in records(on):
+    for campaign, record in records(on, calibration(on).own):
         closed = analytic(record, on)
         if not closed.occupancy.launches:
             continue
@@ -111,7 +115,7 @@ def simulated(on: Device, own: bool, pool: Executor) -> dict[str, float]:
     GPU itself."""
     needed = {}
     with knowing(own):
-        for _, record in records(on):
+        for _, record in records(on, own):
             closed = analytic(record, on)
             program = program_for(closed.kernel, closed.problem, closed.tiling, on)
             if program is not None and closed.occupancy.launches:
@@ -124,6 +128,8 @@ def simulated(on: Device, own: bool, pool: Executor) -> dict[str, float]:
     results = pool.map(partial(_simulated_s, on=on, own=own), todo.values(), chunksize=4)
     for number, (key, time_s) in enumerate(zip(todo, results, strict=True), 1):
         times[key] = time_s
+        if number % WRITTEN == 0:
+            simulated_times.write_times(shipped | times)
         print(f"\rsimulated {number} of {len(todo)}", end="", file=sys.stderr)
     print(file=sys.stderr)
     return times
@@ -226,7 +232,8 @@ wave, the GPU not filled once; few waves, up to {few}; many waves. Error bars pr
 times. They are fitted to the points that are not held out, at {aimed}, for each kernel and regime with at least
 {fewest} such points, else for the kernel, else for all."""
 WITHOUT = """The same with the numbers that the GPU would inherit: of other GPUs, as published for its compute
-capability, and of its datasheet. These errors are the error bars of GPUs that were never calibrated."""
+capability, and of its datasheet; of the campaign alone. These errors are the error bars of GPUs that were never
+calibrated."""
 SOURCE = """Factors of error bars, by route, kernel and regime (gemmsim/error_bars.py reads and explains them).
 Written by `python -m campaigns.accuracy --write` from shipped records of {device} that are not held out.
 calibrated: with the GPU's own numbers; inherited: as if it had none."""

@@ -46,7 +46,7 @@ def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[An
     across = np.minimum(WARP_SIZE, tiling.block_n // tiling.thread_n)
     if not kernel.thread_tiled:
         loads = tiling.block_k * warps * (1 + 1 / widths.shared_a)
-        wavefronts = tiling.block_k * warps * (1 + (2.0 if widths.shared_a > 1 else 1.0) / widths.shared_a)
+        wavefronts = tiling.block_k * warps * (1 + np.where(widths.shared_a > 1, 2.0, 1.0) / widths.shared_a)
     else:
         width_a, width_b = np.minimum(4, tiling.thread_m), widths.shared_b
         if not kernel.warp_tiled:

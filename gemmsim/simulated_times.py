@@ -26,7 +26,7 @@ from gemmsim.tiling import Tiling
 
 SHIPPED = DATA / "simulated_times.json"
 CODE = ("pipeline", "caches")
-NOT_ITS_CODE = ("programs.py", "described.py", "timeline.py", "trace.py")
+NOT_ITS_CODE = ("programs.py", "described.py", "writer.py", "timeline.py", "trace.py")
 """The packages whose modules decide what a simulation gives; those of them that do not: a program goes in as such."""
 HEX_DIGITS = 16
 DIGITS = 6

@@ -129,6 +129,7 @@ def test_each_further_wave_takes_as_long(name: str):
 
     one, *more = (cycles(waves) for waves in (1, 2, 3, 4))
     assert more[2] - more[1] == pytest.approx(more[1] - more[0])
+    assert more[1] - more[0] == pytest.approx(more[0] - one)
     assert 0.5 * one < more[1] - more[0] <= 1.02 * one  # the end of a wave overlaps the beginning of the next
 
 

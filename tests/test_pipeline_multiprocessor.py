@@ -78,6 +78,10 @@ def test_a_load_nobody_waits_for_delays_nobody():
     assert lone(Step(1, 1, action="global_load", written=0), Step(8, 8)) == 1 + 8
 
 
+def test_a_load_frees_its_address_once_it_is_read():
+    assert lone(Step(1, 1, action="global_load", read=2), Step(8, 8, (2,))) == 1 + 2 + PLAIN.operand_cycles + 8
+
+
 def test_a_store_frees_its_operands_once_they_are_read():
     # looked up in one cycle, then read; the bytes follow
     found = lone(Step(1, 1, action="global_store", read=3), Step(8, 8, (3,)))
@@ -114,6 +118,11 @@ def test_a_barrier_is_left_after_the_slowest():
     run(Work((), (Step(100, 100), BARRIER, MULTIPLY), (), 1, 1, 1, 8), COSTS, PLAIN, watch)
     assert len(late) == 8
     assert min(late) > 200
+
+
+def test_warps_that_end_with_a_barrier_are_gone():
+    for warps, resident in ((3, 3), (8, 2), (1, 1)):
+        assert loop(Step(21, 21, action="barrier"), passes=4, warps=warps, resident=resident) > 4 * 21
 
 
 def test_copies_are_awaited_group_by_group():

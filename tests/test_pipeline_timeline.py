@@ -83,7 +83,7 @@ def test_an_access_at_the_end_of_ffma_takes_a_slot_of_them():
     assert lone_warp(Step(8, 8, action="shared_load", ffma=5, instructions=7)) == [("compute", 7), ("shared", 1)]
     assert lone_warp(Step(5, 5, action="global_store", instructions=4)) == [("other", 5)]
     # alone it has all cycles of its issue, such as those for which its lanes merge
-    assert lone_warp(Step(1.5, 4, action="shared_load", instructions=1))[0] == ("shared", 1.5)
+    assert lone_warp(Step(1.5, 4, action="shared_load", instructions=1)) == [("wait_own", 2.5), ("shared", 1.5)]
 
 
 def test_own_latency_is_waited_for():

@@ -53,7 +53,8 @@ WARM_UP = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What one warp does for a while. `lap` is the pass of the main loop that it is in, from the simulation's first."""
+    """What one warp does for a while. `lap` is the pass of the main loop that it is in, from the simulation's first; a
+    wait is in that of what it holds up."""
 
     block: int
     warp: int
@@ -319,7 +320,8 @@ def flights_of(issued: Iterable[Issued], start: float, end: float) -> Iterator[F
     """When something is on its way to each warp, in a window, from its start on; what overlaps is one."""
     on_the_way: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for each in issued:
-        if each.step.action in ("global_load", "global_copy") and each.done > start and each.end < end:
+        asks = each.step.action in ("global_load", "global_copy")
+        if asks and max(start, each.end) < min(end, each.done):
             on_the_way[each.block, each.warp].append((max(start, each.end), min(end, each.done)))
     for (block, warp), flights in sorted(on_the_way.items()):
         since, until = flights[0]
