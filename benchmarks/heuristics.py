@@ -144,8 +144,8 @@ def show(found: Sequence[Row]) -> None:
 
 
 def ours_each_s() -> tuple[float, float]:
-    """Seconds of a configuration on the analytic route, the best of some runs: TIMED tilings of one problem, as a search
-    goes over them; TIMED problems in one tiling, in full."""
+    """Seconds of a configuration on the analytic route, the best of some runs: TIMED tilings of one problem, as a
+    search goes over them; TIMED problems in one tiling, in full."""
     kernel, cube = KERNELS["warp_tiled"], Problem(4096, 4096, 4096)
     (of,) = spaces_of(cube, H200, [kernel])
     chunks = [chunk for chunk, _ in zip(of.chunks(CHUNK), range(TIMED // CHUNK), strict=False)]

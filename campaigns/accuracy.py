@@ -230,7 +230,7 @@ Error: predicted over measured, minus 1, its absolute value taken for the mean. 
 Kendall's tau among the tilings of one problem. Regimes: small, predicted below {small_us:.0f} microseconds; part of a
 wave, the GPU not filled once; few waves, up to {few}; many waves. Error bars promise to hold {promised} of the measured
 times. They are fitted to the points that are not held out, at {aimed}, for each kernel and regime with at least
-{fewest} such points, else for the kernel, else for all."""
+{fewest} such points, else for the kernel or the regime, whichever is wider."""
 WITHOUT = """The same with the numbers that the GPU would inherit: of other GPUs, as published for its compute
 capability, and of its datasheet; of the campaign alone. These errors are the error bars of GPUs that were never
 calibrated."""

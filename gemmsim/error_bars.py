@@ -29,7 +29,7 @@ PROMISED = 0.90
 AIMED = 0.93
 """Share that the quantile is taken at: that of some hundred new points scatters by one or two per cent."""
 FEWEST_POINTS = 20
-"""With fewer points of a kernel and regime those of the kernel count, then all."""
+"""With fewer points of a kernel and regime those of the kernel and those of the regime count, then all."""
 ANY = "all"
 
 SMALL_S = 20e-6
@@ -93,19 +93,23 @@ def set_name(route: str, own: bool) -> str:
 
 
 def chosen(known: Mapping[str, Mapping[str, Factor]], kernel: str, kind: str) -> tuple[Factor, str]:
-    """(factor, what it is of) of the narrowest group that has points enough."""
+    """(factor, what it is of) of a kernel and regime; where these have too few points the larger one of what all of the
+    kernel and all of the regime have, else that of all points."""
     if kind in known.get(kernel, {}):
         return known[kernel][kind], f"{kernel}, {kind}"
-    if kernel in known:
-        return known[kernel][ANY], kernel
-    return known[ANY][ANY], "all kernels"
+    wider = [
+        (known[of][what], name)
+        for of, what, name in ((kernel, ANY, kernel), (ANY, kind, f"all kernels, {kind}"))
+        if what in known.get(of, {})
+    ]
+    return max(wider, default=(known[ANY][ANY], "all kernels"), key=lambda each: each[0].factor)
 
 
 def fitted(residuals: Iterable[tuple[str, str, float]]) -> Factors:
     """Factors from (kernel, regime, predicted / measured) of points; groups with too few points have none."""
     groups: dict[tuple[str, str], list[float]] = {}
     for kernel, kind, ratio in residuals:
-        for group in ((kernel, kind), (kernel, ANY), (ANY, ANY)):
+        for group in ((kernel, kind), (kernel, ANY), (ANY, kind), (ANY, ANY)):
             groups.setdefault(group, []).append(abs(math.log(ratio)))
     found: Factors = {}
     for (kernel, kind), misses in sorted(groups.items()):

@@ -18,7 +18,7 @@ from gemmsim.pipeline.programs import program_for
 from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
-from gemmsim.simulated_times import SHIPPED, simulated_s
+from gemmsim.simulated_times import simulated_s
 from gemmsim.tiling import Tiling
 
 ROUTES = ("auto", "simulated", "analytic")
@@ -78,8 +78,6 @@ def by_route(analytic: Prediction, route: str, program: Program | None = None) -
             raise InputError("many launches at once are not simulated; give one, or the route analytic")
         return analytic
     if not analytic.occupancy.launches:
-        return analytic
-    if route == "auto" and not SHIPPED.is_file():  # until the simulated times of the shipped records are there
         return analytic
     program = program or program_for(kernel, problem, tiling, device)
     if program is None:

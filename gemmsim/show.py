@@ -182,14 +182,14 @@ def ladder(found: Sequence[Rung]) -> None:
     line(f"C = A B, m x n x k = {first.problem}, {si(first.problem.flop, 'FLOP')}, on {first.device.title}")
     table(
         "",
-        ("kernel", "tiling", "time", "measured", "TFLOP/s", "peak", "bound by", "occ."),
+        ("kernel", "tiling", "time", "timed", "TFLOP/s", "peak", "bound by", "occ."),
         (_rung(each) for each in found),
         text=(0, 1, 6),
     )
     estimates = " (~ from an estimate of its registers)" if any(_estimated(each) for each in found) else ""
     line(
-        "\ntime, TFLOP/s, peak (share of what the GPU can) and bound by are predicted; occ. is the share of a"
-        f" multiprocessor's warps that are resident{estimates}"
+        "\ntime, TFLOP/s, peak (share of what the GPU can) and bound by are predicted, timed is measured; occ."
+        f" is the share of a multiprocessor's warps that are resident{estimates}"
     )
 
 
@@ -226,7 +226,7 @@ def comparison(found: Comparison) -> None:
             (
                 (name, count(len(part.points)), percent(part.mape), percent(part.analytic_mape),
                  percent(part.max_error), percent(part.mean_error, signed=True), tau(part.kendall_tau),
-                 tau(part.tau_within_problems), "-" if math.isnan(part.covered) else percent(part.covered))
+                 tau(part.tau_within_problems), "-" if math.isnan(part.covered) else f"{100 * part.covered:.0f} %")
                 for name, part in _parts(found)
             ),
         )  # fmt: skip

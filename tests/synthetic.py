@@ -11,9 +11,9 @@ import numpy as np
 from gemmsim.device import Device, device
 from gemmsim.kernels import KERNELS
 from gemmsim.ladder import ladder
-from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.records import Point, Record
+from gemmsim.routes import predicted_time
 from gemmsim.traffic import traffic
 
 SIZES = ((256, 256, 256), (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (1000, 777, 333))
@@ -24,7 +24,7 @@ SLOWER = {"naive": 1.1, "shared": 1.4, "register": 1.35, "vectorized": 1.3, "dou
 
 def timed(point: Point, device: Device, times: float, counted: bool = True, off_by: int = 0) -> Record:
     """A record that took `times` as long as predicted; its sectors differ from the model's by `off_by`."""
-    median = float(predict(point.problem, KERNELS[point.kernel], point.tiling, device).time_s) * times
+    median = float(predicted_time(point.problem, KERNELS[point.kernel], point.tiling, device).time_s) * times
     counters = dict(traffic(point.problem, KERNELS[point.kernel], point.tiling).counters)
     counters["global_load_sectors"] += off_by
     return Record(

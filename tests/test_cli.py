@@ -87,7 +87,6 @@ def test_predict_says_what_python_says(answer):
     assert found["flop_per_s"] == expected.flop_per_s
     assert found["bound_by"] == expected.bound_by
     assert found["terms"] == pytest.approx(expected.terms)
-    assert found["time_s"] == max(found["terms"].values())
     assert found["waves"] == expected.waves
     assert found["occupancy"] == expected.occupancy.occupancy
     assert found["calibrated"] is False
@@ -175,10 +174,10 @@ def test_matrices_beyond_the_memory_are_warned_of(gemmsim, answer):
         assert result.err.startswith("gemmsim: warning: A, B and C take")
 
 
-def test_whole_cycles_are_whole(answer):
-    for options in (TEXTBOOK, "4096 --kernel vectorized", "2048 --kernel vectorized --device rtx-3090"):
-        cycles = answer(f"predict {options}")["cycles"]
-        assert cycles == int(cycles)
+def test_cycles_are_the_time_at_the_clock_of_the_device(answer):
+    for on in ("h200", "rtx-3090"):
+        found = answer(f"predict 2048 --kernel vectorized --device {on}")
+        assert found["cycles"] == pytest.approx(found["time_s"] * device(on).clock_hz)
 
 
 # ladder
@@ -221,7 +220,7 @@ def test_the_ladder_without_records_of_the_device(answer, gemmsim, campaign):
     counted = answer("ladder 1000 700 77 --device a10")
     assert {rung["registers_per_thread"]["source"] for rung in counted["rungs"]} == {"table"}
     assert "~" not in gemmsim("ladder 1000 700 77 --device a10").out
-    own = answer("ladder 1000 777 333 --route analytic --records", str(campaign))
+    own = answer("ladder 1000 777 333 --records", str(campaign))
     assert all(rung["measured_s"] > rung["time_s"] for rung in own["rungs"])
 
 
@@ -354,4 +353,4 @@ def test_no_width_breaks_an_address_or_a_number(gemmsim, monkeypatch, columns):
             assert address in shown
     assert re.search(r"^l2_bytes_per_s +9.7 TB/s +\[\d+\]$", shown, re.MULTILINE)
     shown = gemmsim("ladder 4096").out
-    assert re.search(r"^vectorized +128x128x8/8x8.* 3.02 ms ", shown, re.MULTILINE)
+    assert re.search(r"^vectorized +128x128x8/8x8.* \d\.\d\d ms +\d\.\d\d ms ", shown, re.MULTILINE)

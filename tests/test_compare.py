@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.compare import compare, counter_differences
+from gemmsim import error_bars
+from gemmsim.compare import Comparison, compare, counter_differences
 from gemmsim.device import device
+from gemmsim.error_bars import Factor
 from gemmsim.errors import InputError
+from gemmsim.held_out import held_out
 from gemmsim.kernels import kernel
 from gemmsim.ranking import kendall_tau
 from gemmsim.record_files import read_records, shipped_records
+from gemmsim.roofline import floor_s
 
 H200 = device("h200")
 VALUES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=2, max_size=30)
@@ -116,8 +120,68 @@ def test_a_record_without_a_prediction_does_not_hide_the_others(shipped):
 
 def test_a_problem_whose_points_are_all_predicted_alike_has_no_order(shipped):
     _records, comparison = shipped
-    alike = [p.record for p in comparison.points if p.point.kernel == "naive" and p.point.problem.m == 129]
-    ordered = [p.record for p in comparison.points if p.point.problem.m == 4096]
-    assert len(alike) == 3
-    assert np.isnan(compare(alike, H200).tau_within_problems)
-    assert compare(alike + ordered, H200).tau_within_problems == compare(ordered, H200).tau_within_problems
+    small = [p for p in comparison.points if p.point.kernel == "naive" and p.point.problem.m == 129]
+    assert len(small) == 3
+    alike = tuple(replace(point, prediction=small[0].prediction) for point in small)
+    ordered = tuple(p for p in comparison.points if p.point.problem.m == 4096)
+
+    def tau(points):
+        return Comparison(H200, points, {}, ()).tau_within_problems
+
+    assert np.isnan(tau(alike))
+    assert tau(alike + ordered) == tau(ordered)
+
+
+# Error bars, held-out points, routes, impossible times
+
+
+@pytest.fixture(scope="module")
+def closed(shipped):
+    return compare(shipped[0], H200, "analytic")
+
+
+def test_the_analytic_route_stands_beside(shipped, closed):
+    _, comparison = shipped
+    assert comparison.analytic_mape == pytest.approx(closed.mape)
+    assert [point.analytic_s for point in comparison.points] == [point.predicted_s for point in closed.points]
+    assert {point.route for point in closed.points} == {"analytic"}
+
+
+def test_the_points_held_out_are_those_of_the_rule(closed):
+    apart = closed.held_out()
+    assert [point.point for point in apart.points] == [p.point for p in closed.points if held_out(p.point)]
+    assert 0 < len(apart.points) < len(closed.points) / 2
+
+
+def test_the_percentile_is_that_of_the_sorted_errors(closed):
+    errors = sorted(map(abs, closed.errors))
+    below = sum(error <= closed.percentile_95 for error in errors) / len(errors)
+    assert below == pytest.approx(0.95, abs=1 / len(errors))
+
+
+def test_coverage_counts_the_times_inside(closed, monkeypatch):
+    monkeypatch.setattr(error_bars, "_shipped", lambda: {"analytic_calibrated": {"all": {"all": Factor(1.3, 99)}}})
+    some = compare([point.record for point in closed.points[:60]], H200, "analytic")
+    inside = [1 / 1.3 <= point.predicted_s / point.measured_s <= 1.3 for point in some.points]
+    assert 0 < sum(inside) < len(inside)
+    assert [point.inside for point in some.points] == inside
+    assert some.covered == pytest.approx(sum(inside) / len(inside))
+    monkeypatch.setattr(error_bars, "_shipped", dict)
+    assert np.isnan(compare([some.points[0].record], H200, "analytic").covered)
+
+
+def test_a_time_below_the_floor_is_impossible_and_named(shipped):
+    records, comparison = shipped
+    assert comparison.impossible() == []
+    record = next(r for r in records if r.point.problem.m == 4096)
+    fast = float(floor_s(record.point.problem, H200)) * 0.99
+    (line,) = compare([replace(record, samples_s=(fast,), median_s=fast)], H200, "analytic").impossible()
+    assert str(record.point) in line
+    assert "impossible" in line
+    assert "2.05 ms that any kernel needs on h200" in line
+    assert "\n" not in line
+
+
+def test_an_unknown_route_is_refused_before_anything_is_predicted(shipped):
+    with pytest.raises(InputError, match="unknown route 'analytical'; nearest: analytic"):
+        compare(shipped[0], H200, "analytical")

@@ -61,15 +61,18 @@ def test_new_points_lie_inside_as_often_as_promised():
 
 
 def test_groups_with_too_few_points_have_no_factor_of_their_own():
-    many = [("async", "small", 1.1)] * FEWEST_POINTS
-    few = [("async", "few waves", 2.0)] * 3 + [("naive", "small", 3.0)] * 2
+    many = [("async", "small", 1.1)] * FEWEST_POINTS + [("shared", "many waves", 1.2)] * FEWEST_POINTS
+    few = [("async", "few waves", 2.0)] * 3 + [("naive", "part of a wave", 3.0)] * 2
     found = fitted(many + few)
-    assert set(found) == {"async", ANY}
+    assert set(found) == {"async", "shared", ANY}
     assert set(found["async"]) == {"small", ANY}
     assert chosen(found, "async", "small") == (Factor(1.1, FEWEST_POINTS), "async, small")
     assert chosen(found, "async", "few waves")[1] == "async"
-    assert chosen(found, "naive", "small")[1] == "all kernels"
-    assert found[ANY][ANY].points == FEWEST_POINTS + 5
+    assert chosen(found, "async", "many waves")[1] == "async"  # wider than what that regime has
+    assert chosen(found, "shared", "small")[1] == "shared"
+    assert chosen(found, "naive", "many waves")[1] == "all kernels, many waves"
+    assert chosen(found, "naive", "part of a wave")[1] == "all kernels"
+    assert found[ANY][ANY].points == 2 * FEWEST_POINTS + 5
 
 
 def test_too_slow_and_too_fast_by_the_same_factor_count_alike():

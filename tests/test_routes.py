@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmsim import routes, simulated_times
+from gemmsim import simulated_times
 from gemmsim.calibration import as_if_uncalibrated, calibration
 from gemmsim.device import device
 from gemmsim.errors import InputError
@@ -183,4 +183,3 @@ def test_shipped_times_are_what_the_simulation_gives():
         *LAUNCH, program_for(KERNEL, PROBLEM, TILING, H200), int(found.occupancy.blocks_per_sm), calibration(H200)
     )
     assert times[key] == found.time_s
-    assert routes.SHIPPED.is_file()

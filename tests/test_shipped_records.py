@@ -13,8 +13,8 @@ from gemmsim.record_files import latest, read_records, shipped_records
 from gemmsim.records import Record
 from gemmsim.traffic import block_reads, traffic
 
-UNSETTLED = {"global_load_requests", "global_load_sectors", "copy_past_l1_sectors"}
-"""Counts that are not exact for all launches with asynchronous copies."""
+UNSETTLED = {"copy_past_l1_sectors"}
+"""Counts that are not exact for all launches with asynchronous copies; copy_wavefronts are not claimed at all."""
 
 
 def read(campaign: str) -> list[Record]:
@@ -104,17 +104,9 @@ def test_what_the_model_does_not_count_as_the_hardware_does():
         for name in UNSETTLED:
             if record.counters[name] != ours[name]:
                 off[name].append(record)
-            if name.startswith("global_load"):
-                assert record.counters[name] <= ours[name], point
-            else:
-                assert ours[name] <= record.counters[name] <= 1.02 * ours[name], point
+            assert ours[name] <= record.counters[name] <= 1.02 * ours[name], point
     assert len(points) == 84
-    assert {name: len(records) for name, records in off.items()} == {
-        "global_load_requests": 18, "global_load_sectors": 19, "copy_past_l1_sectors": 4,
-    }  # fmt: skip
-    for record in off["global_load_requests"] + off["global_load_sectors"]:
-        assert record.point.tiling.split_k in (2, 3, 4)
-        assert record.point.problem.n % 4 == 0  # a piece of the results is one store
+    assert {name: len(records) for name, records in off.items()} == {"copy_past_l1_sectors": 4}
 
 
 def test_the_counted_launches_are_of_every_kind():

@@ -1,0 +1,78 @@
+"""The report of errors: its tables against the comparison, and that what is shipped is what it would write."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from campaigns import accuracy
+from campaigns.accuracy import DOCUMENT, Judged, document, factors, groups, judged, records, residuals, table
+from gemmsim import error_bars
+from gemmsim.compare import Comparison
+from gemmsim.device import device
+from gemmsim.error_bars import REGIMES, as_toml, read_factors
+from gemmsim.held_out import held_out
+from gemmsim.kernels import KERNELS
+from gemmsim.simulated_times import read_times
+
+H200 = device("h200")
+SHIPPED = pytest.mark.skipif(not read_times(), reason="simulated times are of other code: python -m campaigns.accuracy")
+
+
+@pytest.fixture(scope="module")
+def points() -> list[Judged]:
+    """The points of the ladder by the analytic route, which takes little time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accuracy, "by_route", lambda closed, _: closed)
+        return judged(H200)["analytic"]
+
+
+def test_every_record_is_judged_once():
+    found = records(H200, own=True)
+    keys = [record.point.key for _, record in found]
+    assert len(keys) == len(set(keys)) > 1600
+    assert {campaign for campaign, _ in found} <= set(accuracy.CAMPAIGNS)
+    assert {campaign for campaign, _ in records(H200, own=False)} == set(accuracy.UNCALIBRATED)
+
+
+def test_groups_part_the_points(points):
+    titles = dict(groups(points))
+    assert titles["all"] == points
+    assert set(KERNELS) | set(REGIMES) <= titles.keys()
+    for names in (KERNELS, REGIMES):
+        assert sum(len(titles[name]) for name in names) == len(points)
+
+
+def test_a_row_says_what_the_comparison_says(points):
+    row = next(line for line in table(H200, points) if line.startswith("| naive |"))
+    found = Comparison(H200, tuple(each.point for each in points if each.kernel == "naive"), {}, ())
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:3] == [str(len(found.points)), f"{100 * found.mape:.1f} %"]
+    assert cells[5] == f"{found.kendall_tau:.3f}"
+
+
+def test_error_bars_are_fitted_to_points_that_are_not_held_out(points):
+    fitted_to = list(residuals(points))
+    assert len(fitted_to) == sum(not held_out(each.point.point) for each in points)
+    few = points[:50]
+    assert list(residuals(few)) == [
+        (each.kernel, each.regime, each.ratio) for each in few if not held_out(each.point.point)
+    ]
+
+
+@SHIPPED
+def test_the_shipped_error_bars_are_those_of_the_records():
+    assert as_toml(read_factors(), "") == as_toml(factors(H200), "")
+
+
+@SHIPPED
+def test_the_document_is_what_the_campaign_writes():
+    assert DOCUMENT.read_text(encoding="utf-8") == "\n".join(document(H200)) + "\n"
+
+
+@SHIPPED
+def test_times_held_out_lie_inside_their_error_bars():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| all \|.*\| ([0-9.]+) % \|$", text, re.MULTILINE)
+    assert float(rows[0]) >= 100 * error_bars.PROMISED
