@@ -6,6 +6,7 @@ launch's warps, where there is one: shipped, or just compiled. What bounds a lau
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -29,12 +30,12 @@ ROUTES = ("auto", "simulated", "analytic")
 class SimulatedPrediction(Prediction):
     """A prediction whose time is simulated; its terms, and what bounds it, are those of the analytic one."""
 
-    simulated_s: float = float("inf")
+    simulated_s: float = math.inf
 
     @property
     def time_s(self) -> Any:
         """The simulated time."""
-        return self.simulated_s
+        return self.simulated_s if self.occupancy.blocks_per_sm else math.inf
 
     @property
     def analytic_s(self) -> Any:

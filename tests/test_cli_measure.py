@@ -47,13 +47,13 @@ def test_measure_a_file_of_points_and_go_on_later(gemmsim, machine, points, tmp_
 
 
 def test_validate_predicts_and_measures(gemmsim, machine):
-    result = gemmsim(f"validate {SHARED} --counters --route analytic --json")
+    result = gemmsim(f"validate {SHARED} --counters --json")
     assert result.status == 0
     found = result.document
     assert found["points"][0]["error"] == pytest.approx(1 / 1.25 - 1)
     assert found["mape"] == pytest.approx(0.2)
     assert all(each["equal"] == each["total"] == 1 for each in found["counters"].values())
-    assert "-20.0 %" in gemmsim(f"validate {SHARED} --route analytic").out
+    assert "-20.0 %" in gemmsim(f"validate {SHARED}").out
 
 
 def test_validate_says_no_when_the_result_is_wrong(gemmsim, machine, points):

@@ -207,7 +207,7 @@ def test_blocks_beyond_the_resident_follow_in_their_places():
 
 STEPS = st.builds(
     lambda issue, more, waits, action, registers, board: Step(
-        issue, issue + more, tuple(sorted(waits)), action, registers, *board, ffma=4
+        issue, issue + more, tuple(sorted(waits)), action, registers, board[0], board[1], 4
     ),
     st.integers(1, 40).map(float),
     st.integers(0, 20).map(float),

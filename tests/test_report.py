@@ -502,7 +502,7 @@ def test_the_pick_is_the_point_that_the_model_calls_fastest(campaign):
 def test_of_two_picks_as_fast_the_slower_counts(tmp_path, undrawn):
     fast, slow, best = (
         Point(POINT.problem, "shared", KERNELS["shared"].tiling(block_m=32, block_n=32, block_k=32, pad_a=pad))
-        for pad in (0, 4, 8)
+        for pad in (8, 4, 12)
     )
     predicted = {p.predicted_s for p in compare([synthetic.timed(each, H200, 2) for each in (fast, slow)], H200).points}
     assert len(predicted) == 1

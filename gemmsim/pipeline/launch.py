@@ -171,6 +171,7 @@ def _life(
             return simulated(blocks, resident, at, round(passes))
         first = 2 * last // 5
         short, long = (simulated(blocks, resident, at, count) for count in (first, last))
-        return long + (long - short) / (last - first) * (passes - last)
+        rate: float = (long - short) / (last - first)
+        return long + rate * float(passes - last)
 
     return life

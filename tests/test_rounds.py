@@ -1,0 +1,121 @@
+"""Time in closed form, by what must hold whatever its scalars are, and the short cut for a great many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmsim.device import device
+from gemmsim.kernels import KERNELS
+from gemmsim.ladder import default_tiling
+from gemmsim.predict import _shared, predict
+from gemmsim.problem import Problem
+from gemmsim.quick_times import estimated_shared, quick_times
+from gemmsim.record_files import read_records, shipped_records
+from gemmsim.rounds import launch_rounds, scalars
+from gemmsim.spaces import size_of, space
+from gemmsim.tiling import Tiling
+
+H200 = device("h200")
+kernels = st.sampled_from(sorted(KERNELS))
+sizes = st.integers(1, 5000)
+
+
+def cycles(problem, name, of=None, resident=2, spilled=0):
+    kernel, tiling = KERNELS[name], default_tiling(KERNELS[name])
+    widths = kernel.widths(problem, tiling)
+    shared = _shared(kernel, tiling, widths, 4)
+    return launch_rounds(problem, kernel, tiling, widths, H200, shared, resident, spilled, of)
+
+
+@given(kernels, sizes, sizes, sizes)
+def test_more_work_takes_no_less_time(name, m, n, k):
+    here = cycles(Problem(m, n, k), name)
+    deeper = cycles(Problem(m, n, k + 4 * 64), name)
+    taller = cycles(Problem(2 * m, n, k), name)
+    assert 0 < here.latency <= here.cycles
+    assert deeper.cycles >= here.cycles * (1 - 1e-9)
+    assert taller.cycles >= here.cycles * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_time_is_linear_in_the_depth_once_the_place_of_the_data_is_the_same(name):
+    depths = [4096 * step for step in (10, 20, 30)]  # nothing stays in L2
+    short, middle, long = (float(cycles(Problem(4096, 4096, k), name).cycles) for k in depths)
+    assert long - middle == pytest.approx(middle - short, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "scalar", ["ffma_cycles", "warp_tile_ffma_cycles", "shared_request_cycles", "global_load_cycles", "tile_cycles",
+               "solitude", "uncached_code_cycles", "unstaged_latency", "split_cycles"]
+)  # fmt: skip
+def test_no_demand_makes_a_launch_faster(name, scalar):
+    problem = Problem(1000, 1900, 2100)
+    more = replace(scalars(), **{scalar: 2 * getattr(scalars(), scalar)})
+    assert cycles(problem, name, more).cycles >= cycles(problem, name).cycles
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if KERNELS[name].staged])
+def test_spilled_registers_cost(name):
+    problem = Problem(2048, 2048, 2048)
+    assert cycles(problem, name, spilled=200).cycles > cycles(problem, name).cycles
+
+
+@given(kernels, st.lists(st.tuples(sizes, sizes, sizes), min_size=1, max_size=5))
+def test_arrays_go_through_the_same_formulas(name, triples):
+    kernel, tiling = KERNELS[name], default_tiling(KERNELS[name])
+    many = predict(Problem(*np.array(triples).T), kernel, tiling, H200, registers_per_thread=64)
+    each = [predict(Problem(*triple), kernel, tiling, H200, registers_per_thread=64) for triple in triples]
+    assert np.allclose(many.time_s, [one.time_s for one in each], rtol=1e-12)
+    assert list(np.broadcast_to(many.bound_by, len(each))) == [one.bound_by for one in each]
+
+
+def test_the_scalars_say_where_they_are_from():
+    assert "held out" in scalars().source
+    assert set(scalars().pace) == set(KERNELS)
+
+
+# The short cut
+
+
+@pytest.mark.parametrize("name", ["shared", "register", "vectorized", "double_buffer", "warp_tiled", "async"])
+def test_estimated_wavefronts_are_mostly_those_that_are_counted(name):
+    """Half of the shipped configurations exactly; on average within a third; requests within 1 %."""
+    kernel = KERNELS[name]
+    of, requests = [], []
+    points = {record.point for set_ in ("", "times") for record in read_records(shipped_records(set_))[0]}
+    for point in (each for each in points if each.kernel == name):
+        widths = kernel.widths(point.problem, point.tiling)
+        estimated, counted = estimated_shared(kernel, point.tiling, widths), _shared(kernel, point.tiling, widths, 4)
+        of.append(float(estimated[0]) / counted[0])
+        requests.append(float(estimated[1]) / counted[1])
+    assert np.median(of) == pytest.approx(1, abs=0.02)
+    assert np.mean(np.abs(np.log(of))) < np.log(4 / 3)
+    assert np.mean(np.abs(np.log(requests))) < 0.01
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_short_cut_is_close_to_the_prediction_in_full(name):
+    kernel, problem = KERNELS[name], Problem(1024, 2048, 512)
+    tilings = next(space(kernel, problem, H200).chunks(512))
+    quick = np.broadcast_to(quick_times(problem, kernel, tilings, H200), size_of(tilings))
+    columns = {field: np.broadcast_to(value, quick.shape) for field, value in vars(tilings).items()}
+    step = max(1, len(quick) // 16)
+    rows = [
+        Tiling(**{field: int(column[row]) for field, column in columns.items()}) for row in range(0, len(quick), step)
+    ]
+    full = np.array([float(predict(problem, kernel, tiling, H200).time_s) for tiling in rows])
+    ratio = quick[::step] / full
+    assert np.median(np.abs(np.log(ratio[np.isfinite(ratio)]))) < np.log(1.25)
+
+
+@settings(max_examples=30)
+@given(sizes, sizes, sizes)
+def test_the_short_cut_takes_numbers_too(m, n, k):
+    kernel, tiling = KERNELS["async"], default_tiling(KERNELS["async"])
+    assert 0 < float(quick_times(Problem(m, n, k), kernel, tiling, H200)) < 100
