@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -45,8 +46,9 @@ CAMPAIGNS = {
 UNCALIBRATED = ("times",)
 """Those that are predicted once more as if the GPU had not been calibrated."""
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
-WORST, WRITTEN = 10, 50
-"""Points that are listed; times after which the file is written, so that another run goes on from there."""
+WORST, WRITTEN, SAMPLE = 10, 50, 40
+"""Points that are listed; times after which the file is written, so that another run goes on from there; times that
+are simulated again before others are kept."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +112,9 @@ def judged(on: Device) -> dict[str, list[Judged]]:
     return found
 
 
-def simulated(on: Device, own: bool, pool: Executor) -> dict[str, float]:
-    """{key: seconds} of all that the records need, simulated where it is not known yet; `own`: with the numbers of the
-    GPU itself."""
-    needed = {}
+def keyed(on: Device, own: bool) -> dict[str, Record]:
+    """The records that have a program, by the key of their simulated time."""
+    found = {}
     with knowing(own):
         for _, record in records(on, own):
             closed = analytic(record, on)
@@ -121,7 +122,14 @@ def simulated(on: Device, own: bool, pool: Executor) -> dict[str, float]:
             if program is not None and closed.occupancy.launches:
                 blocks = int(closed.occupancy.blocks_per_sm)
                 launch = closed.problem, closed.kernel, closed.tiling, on
-                needed[simulated_times.key_of(*launch, program, blocks, calibration(on))] = record
+                found[simulated_times.key_of(*launch, program, blocks, calibration(on))] = record
+    return found
+
+
+def simulated(on: Device, own: bool, pool: Executor) -> dict[str, float]:
+    """{key: seconds} of all that the records need, simulated where it is not known yet; `own`: with the numbers of the
+    GPU itself."""
+    needed = keyed(on, own)
     shipped = simulated_times.read_times()
     todo = {key: record for key, record in needed.items() if key not in shipped}
     times = {key: shipped[key] for key in needed if key in shipped}
@@ -250,10 +258,22 @@ def factors(on: Device) -> dict[str, Factors]:
     return found
 
 
+def unchanged(on: Device, pool: Executor) -> bool:
+    """Whether a sample of the times in the file, of whatever code, is what the present code gives, digit by digit."""
+    known = simulated_times.read_times(of_other_code=True)
+    needed = [(key, record) for key, record in keyed(on, own=True).items() if key in known]
+    sample = random.Random(3).sample(needed, min(SAMPLE, len(needed)))
+    found = pool.map(partial(_simulated_s, on=on, own=True), [record for _, record in sample])
+    return bool(sample) and [known[key] for key, _ in sample] == list(found)
+
+
 def write(on: Device, processes: int) -> None:
-    """Simulate what is not known yet, fit the error bars, and write both."""
+    """Simulate what is not known yet, fit the error bars, and write both. Times of other code are kept where a sample
+    of them comes out the same."""
     times: dict[str, float] = {}
     with ProcessPoolExecutor(processes) as pool:
+        if not simulated_times.read_times() and unchanged(on, pool):
+            simulated_times.write_times(simulated_times.read_times(of_other_code=True))
         for own in (True, False):
             times |= simulated(on, own, pool)
             simulated_times.write_times(simulated_times.read_times() | times)

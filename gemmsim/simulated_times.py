@@ -66,14 +66,15 @@ def key_of(
     return _digest(repr((launch, _digest_of_program(program), machine)))
 
 
-def read_times(path: Path = SHIPPED) -> dict[str, float]:
-    """The times of a file; none where there is no file, or it is of other code. Raises InputError for another kind."""
+def read_times(path: Path = SHIPPED, of_other_code: bool = False) -> dict[str, float]:
+    """The times of a file; none where there is no file, or it is of other code and those are not asked for. Raises
+    InputError for another kind of file."""
     if not path.is_file():
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         times = {str(key): float(time_s) for key, time_s in content["times"].items()}
-        return times if content["code"] == code() else {}
+        return times if of_other_code or content["code"] == code() else {}
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise InputError(f"{path}: not a file of simulated times ({error}); campaigns/accuracy.py writes it") from None
 

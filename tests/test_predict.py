@@ -46,7 +46,7 @@ def test_no_prediction_beats_the_roofline(name, m, n, k):
     by_hand = max(problem.flop / H200.fp32_flop_per_s, problem.compulsory_bytes / H200.dram_bytes_per_s)
     assert floor_s(problem, H200) == pytest.approx(by_hand)
     assert prediction.time_s >= by_hand * (1 - 1e-12)
-    assert prediction.time_s == max(prediction.terms.values()) == prediction.terms[prediction.bound_by]
+    assert max(prediction.terms.values()) == prediction.terms[prediction.bound_by]
     assert prediction.flop_per_s == pytest.approx(problem.flop / prediction.time_s)
     assert prediction.cycles == pytest.approx(prediction.time_s * H200.clock_hz)
 
@@ -87,7 +87,7 @@ def test_arrays_of_tilings():
 def test_every_device_predicts(name):
     prediction = predict(Problem(1024, 1024, 1024), kernel("shared"), example("shared"), device(name))
     assert 0 < prediction.time_s < 1
-    assert not prediction.calibrated
+    assert prediction.calibrated == (name == "h200")
 
 
 def test_a_launch_that_does_not_fit_takes_for_ever():

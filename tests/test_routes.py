@@ -158,6 +158,7 @@ def test_the_file_reads_back_and_holds_for_its_code_alone(tmp_path, monkeypatch)
     assert list(content["times"]) == ["a", "b"]
     monkeypatch.setattr(simulated_times, "code", lambda: "another")
     assert read_times(file) == {}
+    assert read_times(file, of_other_code=True) == {"a": 1e-3, "b": 2.5e-5}
     file.write_text("[]")
     with pytest.raises(InputError, match=r"times\.json: not a file of simulated times"):
         read_times(file)
