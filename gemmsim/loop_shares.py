@@ -69,8 +69,9 @@ class LoopShare:
 
     @property
     def bound_by(self) -> str:
-        """The longest term."""
-        return str(self.prediction.bound_by)
+        """The resource that takes longest, waits left out."""
+        terms = {name: seconds for name, seconds in self.prediction.terms.items() if name not in ("latency", "launch")}
+        return max(terms, key=lambda name: float(terms[name]))
 
     @property
     def ffma_bound(self) -> bool:

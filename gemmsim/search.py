@@ -137,13 +137,14 @@ def search(
 def rank(spaces: Sequence[Space], top: int = 10, watchers: Sequence[Watcher] = (), keep: int = 0) -> Found:
     """As `search`, of spaces of one problem and device; `keep` so many configurations at least, `beyond` the first."""
     start_s = perf_counter()
-    best = Best(max(top, keep, LEAST_KEPT) * REFINED)
+    kept = max(top, keep, LEAST_KEPT)
+    best = Best(kept * REFINED)
     for scored in scores(spaces):
         for watcher in (best, *watchers):
             watcher.take(scored)
     if not best.results:
         raise InputError(_nothing_left(spaces))
-    results = refined(best.results, spaces[0].problem, spaces[0].device)
+    results = refined(best.results, spaces[0].problem, spaces[0].device)[:kept]
     seconds = perf_counter() - start_s
     return Found(spaces[0].problem, spaces[0].device, tuple(spaces), results[:top], results[top:], best.seen, seconds)
 
@@ -153,8 +154,9 @@ def refined(results: Sequence[Result], problem: Problem, device: Device) -> tupl
     found = []
     for each in results:
         time_s, bound_by = times(problem, each.kernel, each.tiling, device)
-        if np.isfinite(time_s):
-            found.append(replace(each, time_s=float(time_s), bound_by=str(bound_by)))
+        (seconds,), (bound,) = np.ravel(time_s), np.ravel(bound_by)
+        if np.isfinite(seconds):
+            found.append(replace(each, time_s=float(seconds), bound_by=str(bound)))
     return tuple(sorted(found, key=lambda each: each.time_s))
 
 
@@ -183,8 +185,10 @@ def spaces_of(
     )
 
 
-def scores(spaces: Iterable[Space], by: Times = times_of_many) -> Iterator[Scored]:
-    """Every configuration of the spaces with its time, chunk by chunk, those that launch."""
+def scores(spaces: Iterable[Space], by: Times | None = None) -> Iterator[Scored]:
+    """Every configuration of the spaces with its time, by the quick route if no other is given, chunk by chunk, those that
+    launch."""
+    by = by or times_of_many
     for each in spaces:
         for tilings in each.chunks():
             time_s, bound_by = by(each.problem, each.kernel, tilings, each.device)
@@ -239,7 +243,8 @@ class Best:
 
 class Landscape:
     """The best time for each pair of values of two quantities over all else: `best_s`, a row for each value of y,
-    infinite where there is no configuration. A quantity is a field of tilings or "registers", those of a thread."""
+    infinite where there is no configuration; by the quick route. A quantity is a field of tilings or "registers", those
+    of a thread."""
 
     def __init__(self, x: str, y: str, spaces: Sequence[Space]) -> None:
         self.x, self.y = x, y

@@ -145,6 +145,9 @@ class FakeGpu:
         machine, steps = self.machine, arguments[-1]
         if name.startswith("straight"):
             return int(name.rpartition("_")[2]) / 8 * machine.code_line_cycles, 0x41800000
+        if name == "gather":
+            starts = self.arrays[arguments[-2]]
+            return steps * self.latency(starts[:blocks]), self.follow(starts[:: warps * 32], steps)
         if name == "spin":
             return steps - OVERHEAD_CYCLES, np.arange(blocks) % self.facts.sms
         if name.startswith("chase_shared"):

@@ -40,7 +40,7 @@ def test_the_first_result_is_what_predict_says(answer):
     best = answer(*FEW)["results"][0]
     tile = best["tiling"]
     predicted = answer(
-        f"predict 1000 900 800 --kernel register --tile {tile['block_m']}x{tile['block_n']}x{tile['block_k']}"
+        f"predict 1000 900 800 --route analytic --kernel register --tile {tile['block_m']}x{tile['block_n']}x{tile['block_k']}"
         f" --thread {tile['thread_m']}x{tile['thread_n']} --pad-a {tile['pad_a']} --pad-b {tile['pad_b']}"
     )
     assert predicted["time_s"] == pytest.approx(best["time_s"])
@@ -106,7 +106,7 @@ def test_the_first_are_measured_and_the_regret_is_said(gemmsim, machine, tmp_pat
     records, _ = read_records(out)
     assert len(records) == len(found["measured"]["records"]) == 4
     assert [each["tiling"] for each in found["results"]] == [record.point.to_dict()["tiling"] for record in records[:2]]
-    assert found["measured"]["top1_regret"] == found["measured"]["top10_regret"] == 0  # this GPU does as predicted
+    assert 0 == found["measured"]["top10_regret"] <= found["measured"]["top1_regret"] < 0.2  # this GPU is the model
     assert str(out) in found["files"]
 
 

@@ -97,6 +97,7 @@ class Made:
 def made(monkeypatch) -> Made:
     found = Made()
     monkeypatch.setattr(searching, "times", found)
+    monkeypatch.setattr(searching, "times_of_many", found)
     return found
 
 
@@ -110,9 +111,10 @@ def test_a_whole_space_keeps_what_a_sort_of_all_of_it_would(made):
 
 
 def test_what_is_alike_stays_in_the_order_of_enumeration(monkeypatch):
-    monkeypatch.setattr(
-        searching, "times", lambda problem, of, tilings, on: (np.ones(size_of(tilings)), np.array("l2"))
-    )
+    for route in ("times", "times_of_many"):
+        monkeypatch.setattr(
+            searching, route, lambda problem, of, tilings, on: (np.ones(size_of(tilings)), np.array("l2"))
+        )
     found = search(CUBE, H200, [WARPS], top=50)
     chunk = next(found.spaces[0].chunks())
     assert [each.tiling.pad_b for each in found.results] == np.broadcast_to(chunk.pad_b, size_of(chunk))[:50].tolist()

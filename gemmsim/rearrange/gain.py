@@ -12,8 +12,8 @@ from gemmsim.rearrange.optimise import Rearranged
 from gemmsim.tiling import Tiling
 
 LOOP = "main loop"
-REPLACED = ("ffma", "register_ports", "issue")
-"""Terms of the prediction that the main loop, as the warps run it, takes the place of."""
+REPLACED = ("ffma", "register_ports", "issue", "latency")
+"""Terms of the prediction that the main loop, as the warps run it, waits included, takes the place of."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,11 @@ extern "C" __global__ void __launch_bounds__(64) gather(u64 *rows, const u64 *st
         at = next_of<Way::L2>(at);
         __syncthreads();
     }
-    watch.stop(rows, at);
+    __shared__ u64 of_first;
+    if (threadIdx.x == 0)
+        of_first = at;
+    __syncthreads();
+    watch.stop(rows, of_first);
 }
 
 // One lane: atomics of a warp at one address would be done one after the other.
