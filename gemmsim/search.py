@@ -186,8 +186,8 @@ def spaces_of(
 
 
 def scores(spaces: Iterable[Space], by: Times | None = None) -> Iterator[Scored]:
-    """Every configuration of the spaces with its time, by the quick route if no other is given, chunk by chunk, those that
-    launch."""
+    """Every configuration of the spaces that launches with its time, chunk by chunk; by the quick route if no other is
+    given."""
     by = by or times_of_many
     for each in spaces:
         for tilings in each.chunks():

@@ -40,7 +40,8 @@ def test_the_first_result_is_what_predict_says(answer):
     best = answer(*FEW)["results"][0]
     tile = best["tiling"]
     predicted = answer(
-        f"predict 1000 900 800 --route analytic --kernel register --tile {tile['block_m']}x{tile['block_n']}x{tile['block_k']}"
+        "predict 1000 900 800 --route analytic --kernel register"
+        f" --tile {tile['block_m']}x{tile['block_n']}x{tile['block_k']}"
         f" --thread {tile['thread_m']}x{tile['thread_n']} --pad-a {tile['pad_a']} --pad-b {tile['pad_b']}"
     )
     assert predicted["time_s"] == pytest.approx(best["time_s"])
