@@ -46,7 +46,7 @@ def assert_counts_are_those_on_paper(name, m, n, k, tiling):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_every_count_equals_the_kernel_run_on_paper(name, data):
     m, n, k = (data.draw(st.one_of(SIZES, PRIMES), label) for label in "mnk")

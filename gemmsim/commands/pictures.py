@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmsim.errors import InputError, cannot_write, short
+from gemmsim.record_files import check_writable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,10 +18,12 @@ PICTURES = (".png", ".svg")
 
 
 def picture_path(text: str, option: str = "--picture", forms: Sequence[str] = PICTURES) -> Path:
-    """The file to draw into; InputError for one of another kind than those that can be written."""
+    """The file to draw into; InputError, before any work, for one of another kind than those that can be written, and
+    for a place that cannot take it."""
     path = Path(text)
     if path.suffix.lower() not in forms:
         raise InputError(f"{option} {short(text)} is no picture that can be written; allowed: {', '.join(forms)}")
+    check_writable(path)
     os.environ["MPLBACKEND"] = "agg"  # no window opens, whatever a notebook around this asks Matplotlib for
     return path
 
