@@ -16,8 +16,8 @@ from typing import Any
 from gemmsim import errors
 from gemmsim.device import Device
 from gemmsim.errors import InputError, MachineError, Warn, one_line
-from gemmsim.measure import Progress, measure
-from gemmsim.record_files import append_record, check_writable, scan_records
+from gemmsim.measure import Progress, kept_records, measure
+from gemmsim.record_files import append_record, check_writable
 from gemmsim.records import Failure, Point, Record
 
 MOST_WORKERS = 1024
@@ -59,7 +59,8 @@ def measure_with_workers(
         check_writable(out)
     elif resume:
         raise InputError("resume needs a file of records to go on from")
-    have = _kept(out, points, counters, device, warn) if resume and out is not None else {}
+    kept = kept_records(out, points, counters, device, warn) if resume and out is not None else ()
+    have = {record.point.key: record for record in kept}
     todo = list({point.key: point for point in points if point.key not in have}.values())
     how = {"counters": counters, "flush": flush, "device": device}
     with _client(workers, scheduler) as client:
@@ -120,26 +121,6 @@ def _client(workers: int | None, scheduler: str | None) -> Iterator[Any]:
             ) from None
         with client:
             yield client
-
-
-def _kept(
-    out: str | Path, points: Sequence[Point], counters: bool, device: Device | None, warn: Warn
-) -> dict[str, Record]:
-    """The verified records of the points that are in the file already, by the keys of the points."""
-    if not Path(out).exists():
-        return {}
-    records, warnings = scan_records(out)
-    for warning in warnings:
-        warn(warning)
-    keys = {point.key for point in points}
-    return {
-        record.point.key: record
-        for record in records
-        if record.ok
-        and record.point.key in keys
-        and (device is None or record.device == device.name)
-        and (record.counters is not None or not counters)
-    }
 
 
 @cache

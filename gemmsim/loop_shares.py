@@ -12,13 +12,14 @@ from gemmsim.device import Capability, Device
 from gemmsim.kernels import Kernel
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.occupancy import occupancy
+from gemmsim.pipeline.programs import merged_loads
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Count, Problem
 from gemmsim.records import Record
 from gemmsim.register_table import row_of
 from gemmsim.sub_core import Residents
 from gemmsim.tiling import Tiling
-from gemmsim.traffic import AccessCost, access_costs
+from gemmsim.traffic import access_costs
 
 BITS_OF_REGISTER = 32
 
@@ -118,13 +119,8 @@ def residents(kernel: Kernel, problem: Problem, tiling: Tiling, on: Capability, 
         blocks,
         _mean((cost.requests, cost.wavefronts) for cost in loads),
         _mean((cost.requests, cost.wavefronts) for cost in stores),
-        _mean((cost.requests, cost.requests * _merges(cost)) for cost in loads),
+        merged_loads(kernel, problem, tiling),
     )
-
-
-def _merges(cost: AccessCost) -> bool:
-    """Whether the lanes of an access are served in fewer groups than it has registers."""
-    return bool(cost.ideal_wavefronts < cost.requests * cost.width_bits // BITS_OF_REGISTER)
 
 
 def _mean(of: Iterable[tuple[Count, Count]]) -> float:

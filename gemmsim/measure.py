@@ -116,24 +116,31 @@ def _campaign(
     progress("measure", done, len(points))
 
 
-def _done(
-    out: str | Path, points: Sequence[Point], machine: Machine, counters: bool, flush: bool, warn: Warn
-) -> dict[str, Record]:
-    """The records of a file that spare points a new measurement, the last of each, by the keys of the points."""
+def kept_records(
+    out: str | Path, points: Sequence[Point], counters: bool, device: Device | None, warn: Warn
+) -> Iterator[Record]:
+    """The verified records of these points that a file has, if there is one, of a device if it is named, counted if
+    that is asked for; in the order of the file."""
     if not Path(out).exists():
-        return {}
+        return
     records, warnings = scan_records(out)
     for warning in warnings:
         warn(warning)
     keys = {point.key for point in points}
+    for record in records:
+        wanted = record.ok and record.point.key in keys and (record.counters is not None or not counters)
+        if wanted and (device is None or record.device == device.name):
+            yield record
+
+
+def _done(
+    out: str | Path, points: Sequence[Point], machine: Machine, counters: bool, flush: bool, warn: Warn
+) -> dict[str, Record]:
+    """The records of a file that spare points a new measurement, the last of each, by the keys of the points."""
     done = {
         record.point.key: record
-        for record in records
-        if record.point.key in keys
-        and record.ok
-        and record.device == machine.device.name
-        and record.environment.get("l2_flushed", flush) == flush
-        and (record.counters is not None or not counters)
+        for record in kept_records(out, points, counters, machine.device, warn)
+        if record.environment.get("l2_flushed", flush) == flush
     }
     present = machine.environment().get("compiler")
     others = {str(record.environment.get("compiler")) for record in done.values()} - {"None", str(present)}

@@ -22,15 +22,13 @@ from gemmsim.banks import PASS_BYTES
 from gemmsim.calibration import calibration
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
+from gemmsim.pipeline.launch import fits_in_l2
+from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
 UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""
-CODE_INSTRUCTIONS = 2048
-"""What a sub-core's cache of code holds; see `pipeline/multiprocessor.py`."""
-L2_KEPT = 2 / 3
-"""Share of L2 that keeps what all multiprocessors read."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +129,7 @@ def launch_rounds(
     resident = np.minimum(resident, ceil_div(blocks, device.sms))
     full = blocks // (resident * device.sms)
     left = ceil_div(blocks - full * resident * device.sms, device.sms)
-    kept = problem.element_bytes * problem.k * (problem.m + problem.n) <= device.l2_bytes * L2_KEPT
-    later = np.where(kept, warm, cold)
+    later = np.where(fits_in_l2(problem, device), warm, cold)
 
     result = _result_cycles(problem, kernel, tiling, widths, device, known.l2_write_bytes_per_s)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import statistics
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gemmsim.kernels import KERNELS
 from gemmsim.loop_shares import residents
 from gemmsim.port_streams import simulate_loops
 from gemmsim.problem import Problem
+from gemmsim.record_files import read_records, shipped_records
 from gemmsim.registers.register_files import register_file
 from gemmsim.sub_core import loop_cycles_per_ffma
 from gemmsim.tiling import grid
@@ -94,3 +96,23 @@ def test_what_that_makes_in_time(column, size, row, cycles):
     value, unit = re.fullmatch(r"([\d.]+) (us|ms)", ROWS[row][column]).groups()
     expected_s = steps * of[cycles] / H200.clock_hz
     assert float(value) * {"us": 1e-6, "ms": 1e-3}[unit] == pytest.approx(expected_s, rel=0.003)
+
+
+def test_the_table_of_what_was_measured_is_of_the_shipped_records():
+    records, _ = read_records(shipped_records("cublas"))
+    fastest: dict[str, tuple[float, float, str]] = {}
+    for record in records:
+        size, tiling = record.point.problem, KERNELS[record.point.kernel].describe(record.point.tiling)
+        cublas_s = statistics.median(record.environment["cublas"]["samples_s"])
+        found = (record.median_s, cublas_s / record.median_s, f"{record.point.kernel} `{tiling}`")
+        name = f"{size.m} x {size.n} x {size.k}"
+        fastest[name] = min(fastest.get(name, found), found)
+    rows = re.findall(r"^\| (\d+ x \d+ x \d+) \| (\w+ `.*?`) \|.*\| ([\d.]+) \|$", TEXT, re.MULTILINE)
+    assert {name: (tiling, float(ratio)) for name, tiling, ratio in rows} == {
+        name: (tiling, round(ratio, 3)) for name, (_, ratio, tiling) in fastest.items()
+    }
+    ratios = [ratio for _, ratio, _ in fastest.values()]
+    assert (
+        f"The geometric mean of the ratios is {statistics.geometric_mean(ratios):.2f}, the lowest {min(ratios):.2f}"
+        in TEXT
+    )

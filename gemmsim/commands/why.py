@@ -128,7 +128,7 @@ def _point(path: str, number: int) -> tuple[Point, Record | None]:
     """The point of a line of a file, and the record, if the line is one."""
     where = f"{path}, line {number}"
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
         data: Any = json.loads(lines[number - 1]) if 0 < number <= len(lines) else None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None

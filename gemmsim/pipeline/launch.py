@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gemmsim.caches.traffic import CacheTraffic, cache_traffic
 from gemmsim.calibration import Calibration, calibration
@@ -108,9 +108,10 @@ def waves_of(blocks: int, blocks_per_sm: int, device: Device, fits: bool) -> lis
     return found
 
 
-def fits_in_l2(problem: Problem, device: Device) -> bool:
-    """Whether A and B stay in L2 once they have been read; it keeps what all multiprocessors read twice."""
-    return bool(problem.element_bytes * problem.k * (problem.m + problem.n) <= device.l2_bytes * 2 / 3)
+def fits_in_l2(problem: Problem, device: Device) -> Any:
+    """Whether A and B stay in L2 once they have been read; it keeps what all multiprocessors read twice. Sizes may be
+    arrays."""
+    return problem.element_bytes * problem.k * (problem.m + problem.n) <= device.l2_bytes * 2 / 3
 
 
 def below(

@@ -14,9 +14,10 @@ from itertools import count
 from typing import NamedTuple
 
 from gemmsim.pipeline.memory import Memory, Request
-from gemmsim.pipeline.program import SCOREBOARDS, Action, Step
+from gemmsim.pipeline.program import Action, Step
 from gemmsim.pipeline.timing import Costs, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
+from gemmsim.sub_core import SCOREBOARDS
 
 SUB_CORES = 4
 CODE_INSTRUCTIONS = 32 * 1024 // 16

@@ -13,12 +13,10 @@ from typing import Any, Literal, NamedTuple
 
 from gemmsim.errors import InputError
 from gemmsim.machine_code.encoding import NO_BARRIER
-from gemmsim.machine_code.main_loop import MainLoop, main_loop
+from gemmsim.machine_code.main_loop import main_loop
 from gemmsim.machine_code.sass import Function, Instruction
-from gemmsim.port_streams import held_cycles, other_instructions, simulate_loops, stream_of_loop
 from gemmsim.registers.register_files import RegisterFile
-
-SCOREBOARDS = 6
+from gemmsim.sub_core import SCOREBOARDS, issue_cycles
 
 Action = Literal[
     "", "shared_load", "shared_store", "global_load", "global_store", "global_copy", "local", "atomic", "other",
@@ -141,20 +139,6 @@ def program_of(function: Function, file: RegisterFile, merged: float = 0.0) -> P
         tuple(_steps([(each, paced[each]) for each in executed])),
         remainder, before, repeated, rest,
     )  # fmt: skip
-
-
-def issue_cycles(loop: MainLoop, file: RegisterFile, merged: float = 0.0) -> list[float]:
-    """Cycles that the issue of each instruction takes on average, what it waits for banks in it; `merged` is the share
-    of the shared loads whose lanes merge."""
-    (report,) = simulate_loops([loop], file)
-    cycles = [float(each.stall) for each in stream_of_loop(loop, file).instructions]
-    rules = other_instructions(file)
-    for number, each in enumerate(loop.instructions):
-        if each.kind == "shared_load":
-            cycles[number] += merged * (held_cycles(each, rules, merged=True) - 1)
-    for conflict in report.ports.conflicts:
-        cycles[conflict.instruction] += conflict.cycles
-    return cycles
 
 
 def _straight(code: Sequence[Instruction], first: int, end: int) -> list[Instruction]:
