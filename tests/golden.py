@@ -32,7 +32,9 @@ def lines() -> Iterator[str]:
                     continue
                 found = predict(problem, kernel, tiling, device(name))
                 terms = {term: float(time_s) for term, time_s in found.terms.items()}
-                yield json.dumps(start | {"device": name, "waves": float(found.waves), **terms})
+                yield json.dumps(
+                    start | {"device": name, "waves": float(found.waves), "time": float(found.time_s), **terms}
+                )
 
 
 if __name__ == "__main__":

@@ -119,3 +119,12 @@ def test_the_short_cut_is_close_to_the_prediction_in_full(name):
 def test_the_short_cut_takes_numbers_too(m, n, k):
     kernel, tiling = KERNELS["async"], default_tiling(KERNELS["async"])
     assert 0 < float(quick_times(Problem(m, n, k), kernel, tiling, H200)) < 100
+
+
+def test_splitting_k_costs_a_meeting_of_its_blocks():
+    kernel, tiling = KERNELS["async"], replace(default_tiling(KERNELS["async"]), split_k=4)
+    problem = Problem(256, 256, 65536)
+    widths = kernel.widths(problem, tiling)
+    arguments = problem, kernel, tiling, widths, H200, _shared(kernel, tiling, widths, 4), 1, 0
+    free = launch_rounds(*arguments, replace(scalars(), split_cycles=0.0)).cycles
+    assert launch_rounds(*arguments).cycles == pytest.approx(free + scalars().split_cycles)  # a single wave
