@@ -184,7 +184,7 @@ def below(
         cold_tail_cycles=cold[1],
         cold_share=wave.cold,
         load_cycles_per_byte=max(alone, l2, same, dram),
-        store_cycles_per_byte=max(alone, base.store_cycles_per_byte * share),
+        store_cycles_per_byte=max(1 / (known.l2_write_bytes_per_cycle_per_sm or 32.0), base.store_cycles_per_byte * share),
         l1_misses=min(1.0, filled / max(1.0, loaded_bytes)),
     )
 
