@@ -51,7 +51,7 @@ def closed(problem, tiling, machine, apart=0.0):
     l2 = Capacity(32 * machine.l2_sectors, 32 * machine.l2_sectors)
     slots = machine.sms * machine.blocks_per_sm
     a, b = dram_reads(problem, tiling, company(problem, tiling, slots), l2, slots, apart)
-    return (problem.m * problem.k * a.all + problem.k * problem.n * b.all) / SECTOR
+    return (problem.m * problem.k * a + problem.k * problem.n * b) / SECTOR
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
