@@ -56,7 +56,10 @@ def dram_reads(
     round_trip = np.where(several, of_b + besides * followed, (all_a + all_c) * group / tiles.m + all_b)
     kept_a = 1 - (1 - l2.kept(of_b + besides)) * (1 - off * (1 - 1 / convoys))
     kept_b = (1 - loose) * l2.kept(round_trip) + loose * l2.kept_apart(round_trip, np.maximum(apart, 1))
-    first_a, first_b = np.where(several, 1.0, passes(tiles.n, together.columns)), passes(tiles.m, together.rows)
+    # bands that one wave begins and the next one ends
+    cut = (np.ceil(together.waves - 1e-9) - 1) * (together.bands % 1 > 1e-9) * group / tiles.m
+    first_a = np.where(several, 1 + np.minimum(cut, 1), passes(tiles.n, together.columns))
+    first_b = passes(tiles.m, together.rows)
     reads_a, reads_b = 1 + (first_a - 1) * (1 - kept_a), 1 + (first_b - 1) * (1 - kept_b)
 
     # what passes while a convoy reaches the place of the one before: each sweeps as much of its panels
