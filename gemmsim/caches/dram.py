@@ -16,7 +16,13 @@ from gemmsim.traffic import partial_sums
 
 
 def dram_reads(
-    problem: Problem, tiling: Tiling, together: Company, l2: Capacity, convoys: Any = 1, apart: Any = 0.0, copies: Any = 1.0
+    problem: Problem,
+    tiling: Tiling,
+    together: Company,
+    l2: Capacity,
+    convoys: Any = 1,
+    apart: Any = 0.0,
+    copies: Any = 1.0,
 ) -> tuple[Any, Any]:
     """Times that A and B are read from memory by a launch whose blocks run `together` like this, L2 empty before it.
 
@@ -24,9 +30,10 @@ def dram_reads(
     tile of k a turn. A panel is read once for every wave that has blocks of it, unless the wave before left it there.
     A stays with a band of rows, B goes round with every band.
 
-    Blocks start in step and fall `apart` by so many of their lives, into up to so many `convoys` that keep step, one for
-    each block of a multiprocessor. Where these are spread over a life, all of the matrix that they share and a
-    convoy's own part of the rest passes through L2 while one reaches the place of the one before.
+    Blocks start in step and fall `apart` by so many of their lives, into up to so many `convoys` that keep step, one
+    for each block of a multiprocessor. Where these are spread over a life, all of the matrix that they share and a
+    convoy's own part of the rest passes through L2 while one reaches the place of the one before. Of the lines that
+    parts of L2 hold for others, `copies` are there.
 
     Supposed is that blocks start in the order of their numbers and last alike. Left out are instructions, and reads of
     the partial sums of a split k, which follow right after they are written.
@@ -69,10 +76,11 @@ def dram_reads(
     late_a = first_a * (chain_a - 1) * (1 - l2.kept_apart(between_a, apart))
     late_b = first_b * (chain_b - 1) * (1 - l2.kept_apart(between_b, apart))
     lost_in_turn = 1 - l2.kept((of_a + of_b) * _turn(problem, tiling))
+    # a block that reads alone brings in whole bursts; of what it does not need, half is in time for its neighbour
     bursts = runs_of(problem, tiling, BURST_BYTES) * BURST_BYTES / (size * np.minimum(tiling.block_n, problem.n))
     return (
         reads_a + np.maximum(late_a, (tiles.n - reads_a) * lost_in_turn),
-        reads_b + np.maximum(late_b * (1+bursts)/2, (tiles.m - reads_b) * lost_in_turn),
+        reads_b + np.maximum(late_b * (1 + bursts) / 2, (tiles.m - reads_b) * lost_in_turn),
     )
 
 

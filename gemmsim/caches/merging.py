@@ -22,7 +22,9 @@ def strides(problem: Problem, tiling: Tiling) -> Panels:
     return Panels(group * tiling.split_k, np.where(group > 1, 1, tiles.n)[()] * tiling.split_k)
 
 
-def merged_sectors(problem: Problem, kernel: Kernel, tiling: Tiling, fills: Panels, device: Device, resident: Any) -> Any:
+def merged_sectors(
+    problem: Problem, kernel: Kernel, tiling: Tiling, fills: Panels, device: Device, resident: Any
+) -> Any:
     """Sectors of `fills` that travel on with the request of another multiprocessor, and are not read in L2 for it.
 
     A coalescer in each GPC joins a read to one of the same sector that is still on its way, up to four of them. Blocks
@@ -41,7 +43,7 @@ def merged_sectors(problem: Problem, kernel: Kernel, tiling: Tiling, fills: Pane
 
 
 def crossing_share(users: Any, stride: Any, waves: Any, parts: int) -> Any:
-    """Times that a line crosses to other parts of L2 if so many blocks use it. Those of the first wave are a stride apart
-    in one GPC after the other, each of which belongs to one part; later ones are anywhere."""
+    """Times that a line crosses to other parts of L2 if so many blocks use it. Those of the first wave are a stride
+    apart in one GPC after the other, each of which belongs to one part; later ones are anywhere."""
     gpcs = np.clip(users * stride / scalars()["merged"]["gpc_sms"], 1, users)
     return crossings(gpcs, parts) / waves + crossings(users, parts) * (1 - 1 / waves)

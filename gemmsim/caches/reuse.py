@@ -18,8 +18,8 @@ class Capacity:
     parts: int = 1
 
     def taken(self, size: Any, blocks: Any, copies: Any = 1) -> Any:
-        """Bytes that data of this size take of it if so many blocks use each line: at home, and this share of `copies` in
-        other parts that use it."""
+        """Bytes that data of this size take of it if so many blocks use each line: at home, and this share of `copies`
+        in other parts that use it."""
         return size * (1 + copies * crossings(blocks, self.parts))
 
     def kept(self, between: Any) -> Any:
@@ -35,8 +35,8 @@ class Capacity:
         return np.where(between > 0, kept / np.where(between > 0, between, 1), 1.0)
 
     def kept_apart(self, between: Any, lives: Any) -> Any:
-        """Share of the reads that find what another block has read, where blocks lag behind each other by anything up to
-        so many of their lives; `between` is what passes while one lags by a life, and no more does if by several."""
+        """Share of the reads that find what another block has read, where blocks lag behind each other by anything up
+        to so many of their lives; `between` is what passes in a life, and no more does in several."""
         within = self.kept_on_the_way(between * np.minimum(lives, 1))
         beyond = np.maximum(lives, 1)
         return (within + (beyond - 1) * self.kept(between)) / beyond

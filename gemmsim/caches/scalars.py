@@ -39,8 +39,8 @@ def apart(kernel: Kernel, tiling: Tiling, resident: Any) -> Any:
 
 
 def lives_apart(kernel: Kernel, tiling: Tiling, resident: Any, waves: Any) -> Any:
-    """By how many of their lives they do: one where they wait at every k; where they do at every tile the more, the more
-    waves there are; many where a thread has one element and so next to nothing to do in between."""
+    """By how many of their lives they do: one where they wait at every k; where they do at every tile the more, the
+    more waves there are; many where a thread has one element and so next to nothing to do in between."""
     if not kernel.staged:
         return 1.0
     if not kernel.thread_tiled:
@@ -51,7 +51,7 @@ def lives_apart(kernel: Kernel, tiling: Tiling, resident: Any, waves: Any) -> An
 def copies_apart(kernel: Kernel, tiling: Tiling, resident: Any) -> Any:
     """Share of the lines that are in parts of L2 where they are not at home, of those that were read there: all that
     blocks in step use at the same time; those of blocks that are apart leave, and are fetched from home again."""
-    if not kernel.staged or not kernel.thread_tiled:
+    if not kernel.staged:
         return 1.0
     return np.where(apart(kernel, tiling, resident) > 0, scalars()["apart"]["copies"], 1.0)[()]
 
@@ -81,7 +81,7 @@ def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, re
 def keeps_in_l1(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
     """Share of what two blocks of a multiprocessor both need that L1 still has for the second of them."""
     if not kernel.staged:
-        return np.minimum(1, scalars()["in_step"]["unstaged_cycles"] / _cycles(problem, tiling, device))
+        return np.minimum(1, scalars()["in_step"]["l1_cycles"] / _cycles(problem, tiling, device))
     return 1 - apart(kernel, tiling, resident)
 
 

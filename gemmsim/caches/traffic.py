@@ -9,8 +9,8 @@ import numpy as np
 
 from gemmsim.caches.company import company
 from gemmsim.caches.dram import dram_reads
-from gemmsim.caches.panels import Panels, panels, sectors_of_tiles
 from gemmsim.caches.merging import crossing_share, merged_sectors, strides
+from gemmsim.caches.panels import Panels, panels, sectors_of_tiles
 from gemmsim.caches.reuse import Capacity, crossings
 from gemmsim.caches.scalars import copies_apart, keeps_in_l1, l2_capacity, lives_apart, scalars
 from gemmsim.coalescing import SECTOR_BYTES
@@ -33,6 +33,7 @@ class CacheTraffic:
     l2_write_sectors   that are written in L2: what is at home in the other half passes through both
     dram_read_bytes, dram_write_bytes   between L2 and memory, by the end of the launch
     left_in_l2_bytes   that have been written and are in L2 alone then
+    code_sectors, code_bytes   of instructions and constants that are read in L2 and in memory besides
     """
 
     l1_fill_sectors: Any
@@ -42,12 +43,20 @@ class CacheTraffic:
     dram_read_bytes: Any
     dram_write_bytes: Any
     left_in_l2_bytes: Any
+    code_sectors: Any
+    code_bytes: Any
 
     @property
     def counters(self) -> dict[str, int]:
-        """The counts of one launch that hardware counts too, by the names of records."""
-        names = ("l1_fill_sectors", "l2_read_sectors", "l2_write_sectors", "dram_read_bytes", "dram_write_bytes")
-        return {name: round(float(getattr(self, name))) for name in names}
+        """The counts of one launch that hardware counts too, by the names of records: code and matrices alike."""
+        counts = {
+            "l1_fill_sectors": self.l1_fill_sectors,
+            "l2_read_sectors": self.l2_read_sectors + self.code_sectors,
+            "l2_write_sectors": self.l2_write_sectors,
+            "dram_read_bytes": self.dram_read_bytes + self.code_bytes,
+            "dram_write_bytes": self.dram_write_bytes,
+        }
+        return {name: round(float(count)) for name, count in counts.items()}
 
     @property
     def bytes(self) -> dict[str, int]:
@@ -73,6 +82,7 @@ def cache_traffic(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devi
     times_a, times_b = dram_reads(problem, tiling, team, l2, resident, lives, copies)
     read_a, read_b = times_a * size * problem.m * problem.k, times_b * size * problem.k * problem.n
     code = code_bytes(kernel, tiling)
+    gpcs = device.sms / scalars()["merged"]["gpc_sms"]
 
     partial = partial_sums(problem, tiling) * size / SECTOR_BYTES
     fills = l1_fills(problem, kernel, tiling, device, blocks_per_sm, resident)
@@ -80,7 +90,6 @@ def cache_traffic(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devi
     crossing = (
         read_a * crossing_share(tiles.n / times_a, apart.a, team.waves, l2.parts)
         + read_b * crossing_share(tiles.m / times_b, apart.b, team.waves, l2.parts)
-        + code * (device.sms / scalars()["merged"]["gpc_sms"] + crossings(np.inf, l2.parts))
     ) / SECTOR_BYTES + partial * crossings(1, l2.parts) * (1 - 1 / l2.parts)
     stored = stored_sectors(problem, kernel, tiling) + partial
     output = size * problem.m * problem.n + SECTOR_BYTES * partial
@@ -90,9 +99,11 @@ def cache_traffic(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devi
         stored,
         fills.total - merged_sectors(problem, kernel, tiling, fills, device, resident) + partial + crossing,
         stored * (1 + crossings(1, l2.parts)),
-        read_a + read_b + code,
+        read_a + read_b,
         output - left,
         left,
+        code * (gpcs + crossings(gpcs, l2.parts)) / SECTOR_BYTES,
+        code,
     )
 
 
@@ -122,9 +133,10 @@ def l1_fills(
 ) -> Panels:
     """Sectors of A and of B that blocks get from L2: each once a block, as long as L1 keeps what two tiles share.
 
-    Where rows do not start with a sector, neighbouring tiles of k share sectors of A. Blocks of one multiprocessor share
-    rows of A as far as they keep step: those of the first wave lie as many numbers apart as there are multiprocessors,
-    so a row of tiles must be longer than that; later ones may have ended together and gone on with neighbours.
+    Where rows do not start with a sector, neighbouring tiles of k share sectors of A. Blocks of one multiprocessor
+    share rows of A as far as they keep step: those of the first wave lie as many numbers apart as there are
+    multiprocessors, so a row of tiles must be longer than that; later ones may have ended together and gone on with
+    neighbours. Where every k is read at once, those of the first wave may have columns of B in common, too.
     """
     once, tiles, size = panels(problem, tiling), grid(problem, tiling), problem.element_bytes
     depth = np.maximum(tiling.block_k, SECTOR_BYTES // size)
