@@ -72,9 +72,9 @@ def dram_reads(
     # what passes while a convoy reaches the place of the one before: each sweeps as much of its panels
     ending = all_c * together.tiles / tiles.tiles * (1 - 1 / together.waves)
     between_a = of_a * np.minimum(1, chain_a / convoys) + of_b * np.minimum(1, chain_b / convoys) + ending / convoys
-    between_b = of_b + of_a * np.minimum(1, chain_a / chain_b) + ending / chain_b
+    own_a = of_a * np.minimum(1, chain_a / chain_b)
     late_a = first_a * (chain_a - 1) * (1 - l2.kept_apart(between_a, apart))
-    late_b = first_b * (chain_b - 1) * (1 - l2.kept_apart(between_b, apart))
+    late_b = first_b * (chain_b - 1) * (1 - l2.kept_apart(of_b + own_a + ending / chain_b, apart, of_a - own_a))
     lost_in_turn = 1 - l2.kept((of_a + of_b) * _turn(problem, tiling))
     # a block that reads alone brings in whole bursts; of what it does not need, half is in time for its neighbour
     bursts = runs_of(problem, tiling, BURST_BYTES) * BURST_BYTES / (size * np.minimum(tiling.block_n, problem.n))

@@ -34,12 +34,12 @@ class Capacity:
         kept = np.minimum(between, self.least) + over - over**2 / (2 * width)
         return np.where(between > 0, kept / np.where(between > 0, between, 1), 1.0)
 
-    def kept_apart(self, between: Any, lives: Any) -> Any:
+    def kept_apart(self, life: Any, lives: Any, others: Any = 0) -> Any:
         """Share of the reads that find what another block has read, where blocks lag behind each other by anything up
-        to so many of their lives; `between` is what passes in a life, and no more does in several."""
-        within = self.kept_on_the_way(between * np.minimum(lives, 1))
+        to so many of their lives. While one lags by a `life`, so much passes; by more than one, that and `others`."""
+        within = self.kept_on_the_way(life * np.minimum(lives, 1))
         beyond = np.maximum(lives, 1)
-        return (within + (beyond - 1) * self.kept(between)) / beyond
+        return (within + (beyond - 1) * self.kept(life + others)) / beyond
 
 
 def crossings(blocks: Any, parts: int) -> Any:
