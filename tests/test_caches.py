@@ -18,8 +18,8 @@ from gemmsim.caches.dram import dram_reads, passes
 from gemmsim.caches.merging import crossing_share, merged_sectors, strides
 from gemmsim.caches.panels import panels, sectors_of_runs
 from gemmsim.caches.reuse import Capacity
-from gemmsim.caches.scalars import l2_capacity, scalars
-from gemmsim.caches.traffic import cache_traffic, l1_bytes, past_l1
+from gemmsim.caches.scalars import in_step, l2_capacity, scalars
+from gemmsim.caches.traffic import cache_traffic, l1_bytes, l1_fills, past_l1
 from gemmsim.device import capability, device
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
@@ -225,6 +225,35 @@ def test_blocks_of_a_gpc_read_as_one():
     assert crossing_share(16, a, 1, 2) == 0.5
     assert crossing_share(8, b, 1, 2) == 1 - 0.5**8
     assert crossing_share(16, a, 1, 1) == 0
+
+
+def test_how_long_blocks_keep_step():
+    """16 x 8 tiles of 128 x 256, fewer than multiprocessors: 256 cycles of 128 multiply-adds for every k."""
+    problem, waiting, ahead = Problem(2048, 2048, 8192), kernel("register"), kernel("async")
+    one = ahead.tiling(**dict(ahead.default_tile) | {"block_m": 128, "block_n": 256})
+    assert in_step(problem, ahead, one, H200, 1) == pytest.approx(9e5 / (256 * 8192))
+    assert in_step(replace(problem, k=512), ahead, one, H200, 1) == 1
+    assert in_step(problem, waiting, one, H200, 1) == 1
+    # several on a multiprocessor, 160 in all, and as good as by chance where loads are ahead
+    many = replace(problem, m=2048 * 132, n=256 * 10)
+    blocks = 16 * 132 * 10 / 132
+    assert in_step(many, waiting, one, H200, 2) == pytest.approx(blocks**-0.5)
+    assert in_step(many, kernel("shared"), one, H200, 2) == pytest.approx(2 * blocks**-0.5)
+    assert in_step(many, ahead, one, H200, 2) == 0.1
+    assert in_step(many, kernel("warp_tiled"), one, H200, 2) == pytest.approx(blocks**-0.5)
+
+
+def test_two_blocks_of_a_multiprocessor_share_rows_in_l1():
+    """4096 cubed, 2 blocks of 128 x 128 an SM: all but the first wave's 264 of 1024 mostly have a neighbour beside."""
+    problem, ladder = Problem(4096, 4096, 4096), kernel("warp_tiled")
+    tiling = ladder.tiling(block_m=128, block_n=128, block_k=8, warp_m=64, warp_n=64, thread_m=16, thread_n=8)
+    once = panels(problem, tiling)
+    found = l1_fills(problem, ladder, tiling, H200, 2, 2)
+    assert found.a == pytest.approx(once.a * (1 - (1 - 264 / 1024) * 7 / 8 / 2))
+    assert found.b == once.b
+    apart = kernel("double_buffer")
+    alike = apart.tiling(block_m=128, block_n=128, block_k=8, thread_m=8, thread_n=8)
+    assert l1_fills(problem, apart, alike, H200, 2, 2) == once
 
 
 @given(st.floats(1, 100), st.floats(1, 500), st.floats(0.1, 10))
