@@ -57,9 +57,9 @@ def dram_reads(
     # blocks that are apart begin one after the other, not a wave at once: the next of a row finds what the one before
     # reads, and of what a wave brings in beside B less has passed; with many waves, at any distance
     off = np.minimum(apart, 1)
-    alone = tiling.split_k == 1  # blocks of the same tile meet
-    followed = 1 - alone * off * (1 - 1 / together.waves) * (1 - 1 / chain_b)
-    loose = alone * several * off * (1 - together.waves**-0.5)
+    free = off * (tiling.split_k == 1)  # blocks of the same tile meet at its end
+    followed = 1 - free * (1 - 1 / together.waves) * (1 - 1 / chain_b)
+    loose = free * several * (1 - together.waves**-0.5)
     round_trip = np.where(several, of_b + besides * followed, (all_a + all_c) * group / tiles.m + all_b)
     kept_a = 1 - (1 - l2.kept(of_b + besides)) * (1 - off * (1 - 1 / convoys))
     kept_b = (1 - loose) * l2.kept(round_trip) + loose * l2.kept_apart(round_trip, np.maximum(apart, 1))

@@ -82,7 +82,7 @@ def cache_traffic(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devi
     times_a, times_b = dram_reads(problem, tiling, team, l2, resident, lives, copies)
     read_a, read_b = times_a * size * problem.m * problem.k, times_b * size * problem.k * problem.n
     code = code_bytes(kernel, tiling)
-    gpcs = device.sms / scalars()["merged"]["gpc_sms"]
+    gpcs = max(1.0, device.sms / scalars()["merged"]["gpc_sms"])
 
     partial = partial_sums(problem, tiling) * size / SECTOR_BYTES
     fills = l1_fills(problem, kernel, tiling, device, blocks_per_sm, resident)
