@@ -178,9 +178,9 @@ def below(
     warm = distance(base.global_cycles, known.l2_slowest_cycles)
     cold = distance(known.cold_latency_cycles or known.dram_latency_cycles or 2 * warm[0], known.cold_slowest_cycles)
     return base.with_(
-        global_cycles=warm[0],
+        global_cycles=warm[0] + base.load_late_cycles,
         global_tail_cycles=warm[1],
-        cold_cycles=cold[0],
+        cold_cycles=cold[0] + base.load_late_cycles,
         cold_tail_cycles=cold[1],
         cold_share=wave.cold,
         load_cycles_per_byte=max(alone, l2, same, dram),

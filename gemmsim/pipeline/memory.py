@@ -34,12 +34,11 @@ class Memory:
         """What one instruction asks for, again and again."""
         timing = self.timing
         cost = self.costs.get((action, registers), UNKNOWN)
-        wavefront_cycles = timing.narrow_wavefront_cycles if registers == 1 else 1
         match action:
             case "shared_load" | "shared_store":
-                return self._shared(cost.wavefronts * wavefront_cycles, timing.shared_load_cycles[registers])
+                return self._shared(cost.wavefronts, timing.shared_load_cycles[registers])
             case "global_load" if (action, registers) in self.costs:
-                return self._load(cost, wavefront_cycles)
+                return self._load(cost)
             case "global_copy":
                 source = self.costs.get(("global_copy_source", registers), UNKNOWN)
                 return self._copy(source, cost, 1.0 if registers == 1 else 0.0)
@@ -60,10 +59,10 @@ class Memory:
 
         return ask
 
-    def _load(self, cost: Cost, wavefront_cycles: float) -> Request:
+    def _load(self, cost: Cost) -> Request:
         timing = self.timing
         missed = cost.bytes * timing.l1_misses
-        data_cycles = wavefront_cycles * cost.wavefronts
+        data_cycles = cost.wavefronts
         fetch = self._fetch(missed, cost.bytes)
 
         def ask(now: float) -> tuple[float, float]:

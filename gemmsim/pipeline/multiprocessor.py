@@ -26,7 +26,6 @@ CODE_INSTRUCTIONS = 32 * 1024 // 16
 """What a sub-core's cache of code holds. On an H200 loops of 18 KB run at full rate, and one of 48 KB does not."""
 CODE_AHEAD = 128
 """Instructions that are fetched before they are needed, as long as the code goes straight on."""
-GREEDY = True
 MEMORY_QUEUE = 5
 """Accesses of memory that a sub-core has issued and nobody has begun to serve, at most."""
 CONTROL: tuple[Action, ...] = ("barrier", "commit", "await_copies", "fence")
@@ -121,7 +120,9 @@ class _Multiprocessor:
     def prepared(self, number: int, step: Step) -> _Ready:
         asks = step.action and step.action not in CONTROL
         request = self.memory.request(step.action, step.registers) if asks else None
-        return _Ready(number, step.issue_cycles, step.ready_cycles, step.waits, request, step.written, step.read, step)
+        late = step.ffma * self.timing.ffma_late_cycles
+        issue_cycles, ready_cycles = step.issue_cycles + late, step.ready_cycles + late
+        return _Ready(number, issue_cycles, ready_cycles, step.waits, request, step.written, step.read, step)
 
     def run(self) -> Ran:
         for number in range(min(self.work.resident, self.work.blocks)):
@@ -131,7 +132,7 @@ class _Multiprocessor:
             core = cores[due.index(now)]
             warp = core.current
             room = core.left[0]
-            if not GREEDY or warp is None or warp.go > now or (room > now and warp.next.request):
+            if warp is None or warp.go > now or (room > now and warp.next.request):
                 soonest = math.inf
                 for warp in core.warps:  # by age
                     if (go := warp.go) <= now:

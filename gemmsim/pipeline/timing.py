@@ -118,8 +118,8 @@ class Timing:
     l1_misses              share of the bytes of global loads that come from below L1
     load_cycles_per_byte   of the multiprocessor's share of what is below L1, reading; store_ the same writing
     barrier_cycles, arrival_cycles   from the last arrival at a barrier on; between two arrivals
-    word_copy_cycles       that copies of 32 bits a lane keep the tags busy, beyond their lookups
-    narrow_wavefront_cycles   of the data stage for a wavefront of a 32-bit access
+    ffma_late_cycles       that an FFMA takes beyond what the register ports say
+    load_late_cycles       that loads take beyond those of a calibration's chains
     operand_cycles         until a store or a load has read its operands
     other_cycles           of results with a scoreboard that come from no memory
     code_cycles            for each instruction that is not in the sub-core's cache of code
@@ -146,8 +146,8 @@ class Timing:
     cold_share: float = 0.0
     cold_cycles: float = 0.0
     cold_tail_cycles: float = 0.0
-    word_copy_cycles: float = 5.0
-    narrow_wavefront_cycles: float = 1.0
+    ffma_late_cycles: float = 0.03
+    load_late_cycles: float = 25.0
     operand_cycles: float = 12.0
     other_cycles: float = 24.0
 
