@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from operator import and_, attrgetter
+from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from gemmsim.kernel_rules import (
     vector_rules,
     warp_rules,
 )
-from gemmsim.problem import Count, Problem, ceil_div
+from gemmsim.problem import Count, Problem, ceil_div, common_power
 from gemmsim.rules import Rule, check
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 
@@ -383,8 +383,7 @@ def _array(*values: Any) -> bool:
 
 def _widest(*multiples: Count) -> Count:
     """The widest of 4, 2 and 1 elements that divides them all: keeps every access aligned."""
-    twos, fours = (reduce(and_, (multiple % width == 0 for multiple in multiples)) for width in (2, 4))
-    return 1 + twos + 2 * fours
+    return common_power(4, *multiples)
 
 
 def _extents(tiling: Tiling) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -76,6 +78,12 @@ def fits(*products: tuple[Count, ...]) -> Any:
 def ceil_div(numerator: Count, denominator: Count) -> Count:
     """The quotient of two positive counts, rounded up."""
     return -(-numerator // denominator)
+
+
+def common_power(power: int, *multiples: Count) -> Count:
+    """The greatest common divisor of a power of two and other counts: what lowest bit is set in any of them."""
+    bits = reduce(or_, multiples, power)
+    return bits & -bits
 
 
 @dataclass(frozen=True)

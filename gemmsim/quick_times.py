@@ -13,8 +13,9 @@ import numpy as np
 from gemmsim.calibration import calibration
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.predict import LAUNCH_OVERHEAD_S, resident_blocks
-from gemmsim.problem import Problem, ceil_div
+from gemmsim.occupancy import blocks_that_fit
+from gemmsim.predict import LAUNCH_OVERHEAD_S
+from gemmsim.problem import Problem, ceil_div, common_power
 from gemmsim.rounds import launch_rounds
 from gemmsim.tiling import WARP_SIZE, Tiling
 
@@ -22,15 +23,27 @@ BANKS = 32
 
 
 def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Device) -> Any:
-    """Seconds of each configuration, infinite where it does not launch. Legality is not checked."""
-    widths = kernel.widths(problem, tilings)
+    """Seconds of each configuration, infinite where it does not launch. Legality is not checked.
+
+    Fields of the tilings are numbers or arrays that broadcast; each term is computed on the axes on which it differs.
+    """
+    widths = Widths(*map(_once, vars(kernel.widths(problem, tilings)).values()))
     resources, lacking = kernel.estimated(tilings, widths)
-    resident = resident_blocks(resources, device)
+    fit = blocks_that_fit(
+        device.capability, resources.threads, resources.registers_per_thread, resources.shared_bytes
+    )
     shared = estimated_shared(kernel, tilings, widths)
-    rounds = launch_rounds(problem, kernel, tilings, widths, device, shared, resident.blocks_per_sm, lacking)
+    rounds = launch_rounds(problem, kernel, tilings, widths, device, shared, fit, lacking)
     known = calibration(device)
     time_s = rounds.cycles / (known.clock_hz or device.clock_hz) + (known.launch_overhead_s or LAUNCH_OVERHEAD_S)
-    return np.where(resident.launches, time_s, np.inf)
+    return np.where(fit > 0, time_s, np.inf)
+
+
+def _once(values: Any) -> Any:
+    """The same once along the last axis, if all is alike along it."""
+    if np.ndim(values) < 2 or not np.array_equal(values[..., 1:], values[..., :-1]):
+        return values
+    return values[..., :1]
 
 
 def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[Any, Any]:
@@ -60,13 +73,13 @@ def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[An
             apart = np.where(tiling.swizzle > 0, width_b, tiling.thread_n)
             passes_a = np.maximum(1, width_a / 2)
             passes_b = np.where(across > 2, width_b, np.maximum(1, width_b / 2))
-            passes_b = passes_b * np.minimum(across, np.gcd(apart // width_b, BANKS // width_b))
+            passes_b = passes_b * np.minimum(across, common_power(BANKS // width_b, apart // width_b))
         wavefronts = of_a * passes_a + of_b * passes_b
     pitch_a = tiling.block_m + tiling.pad_a
     stores_a = tiling.block_m * tiling.block_k / WARP_SIZE
     along_k = np.minimum(WARP_SIZE, np.maximum(1, tiling.block_k // widths.global_a))
     if kernel.transposed:
-        spacing = np.gcd(widths.global_a * pitch_a, BANKS)
+        spacing = common_power(BANKS, widths.global_a * pitch_a)
         places = np.minimum(along_k, BANKS // spacing)
         rows = np.maximum(1, WARP_SIZE // along_k)
         degree = along_k / places * np.maximum(1.0, rows * places / BANKS * (rows > spacing))

@@ -11,7 +11,7 @@ of `data/rounds.toml`, whose worth docs/accuracy.md states.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -75,10 +75,16 @@ class Demand:
 
 @dataclass(frozen=True)
 class LaunchRounds:
-    """Cycles of a launch: `cycles` in all, of which `latency` would remain if every resource were infinitely fast."""
+    """Cycles of a launch: `cycles` in all, and of its kinds of waves (how many, cycles of one block alone whose
+    resources are infinitely fast but for its own work)."""
 
     cycles: Any
-    latency: Any
+    lonely_waves: tuple[tuple[Any, Any], ...]
+
+    @property
+    def latency(self) -> Any:
+        """Cycles that would remain if every resource were infinitely fast."""
+        return sum(times * cycles for times, cycles in self.lonely_waves)[()]
 
 
 def launch_rounds(
@@ -106,48 +112,51 @@ def launch_rounds(
     warps = ceil_div(tiling.threads, WARP_SIZE)
     demand = demand_of(problem, kernel, tiling, widths, device, shared, spilled, of)
 
-    def round_(resident: Any, latency: Any) -> tuple[Any, Any]:
-        """(cycles of a round, the same of one block whose resources are its own)."""
+    def rounds(resident: Any, *latencies: Any) -> Iterator[tuple[Any, Any]]:
+        """(cycles of a round, the same of one block whose resources are its own) for each latency."""
         lonely = 1 + of.solitude * (resident * warps <= device.schedulers_per_sm) * kernel.thread_tiled
         computing = np.maximum(demand.alone * lonely, demand.data)
         barrier = 12.0 + 2.0 * 2.0 * warps
-        if not kernel.staged:
-            chain = of.unstaged_latency * latency + np.maximum(demand.issue, demand.data)
-        elif kernel.copies:
-            chain = np.maximum(computing + barrier, latency / np.maximum(1, tiling.stages - 1))
-        elif kernel.prefetches:
-            chain = np.maximum(computing, latency) + barrier
-        else:
-            chain = latency + computing + 2 * barrier
-        chain = np.maximum(chain, demand.code)
-        busy = (demand.issue * lonely * resident, demand.data * resident, demand.below * resident)
-        most = np.maximum(np.maximum(busy[0], busy[1]), busy[2])
-        other = np.minimum(busy[0], busy[1])
-        return np.cbrt(_cube(most) + _cube(chain) + _cube(other)), chain
+        issue, data, below = demand.issue * lonely * resident, demand.data * resident, demand.below * resident
+        most = np.maximum(np.maximum(issue, data), below)
+        busy = _cube(most) + _cube(np.minimum(issue, data))
+        for latency in latencies:
+            if not kernel.staged:
+                chain = of.unstaged_latency * latency + np.maximum(demand.issue, demand.data)
+            elif kernel.copies:
+                chain = np.maximum(computing + barrier, latency / np.maximum(1, tiling.stages - 1))
+            elif kernel.prefetches:
+                chain = np.maximum(computing, latency) + barrier
+            else:
+                chain = latency + computing + 2 * barrier
+            chain = np.maximum(chain, demand.code)
+            yield np.cbrt(busy + _cube(chain)), chain
 
-    blocks, resident = tiles.blocks, np.maximum(1, blocks_per_sm)
-    resident = np.minimum(resident, ceil_div(blocks, device.sms))
-    full = blocks // (resident * device.sms)
-    left = ceil_div(blocks - full * resident * device.sms, device.sms)
+    # whole numbers as floats, which arrays divide several times as fast; exact below 2^52
+    blocks = 1.0 * tiles.blocks
+    resident = np.minimum(np.maximum(1.0, blocks_per_sm), np.ceil(blocks / device.sms))
+    at_once = resident * device.sms
+    full = np.floor(blocks / at_once)
+    left = np.ceil((blocks - full * at_once) / device.sms)
     later = np.where(fits_in_l2(problem, device), warm, cold)
 
     result = _result_cycles(problem, kernel, tiling, widths, device, known.l2_write_bytes_per_s)
+    meeting = of.split_cycles * (tiling.split_k > 1)
 
-    def wave(resident: Any, latency: Any, following: Any) -> tuple[Any, Any]:
-        resident = np.maximum(1, resident)
-        cycles, chain = round_(resident, latency)
-        ends = latency + resident * result
-        ends = ends + of.split_cycles * (tiling.split_k > 1)
-        hidden = np.where(following & (resident > 1), of.wave_overlap, 0.0)
-        return steps * cycles + (1 - hidden) * ends, steps * chain
+    def wave(resident: Any, latency: Any, cycles: Any, following: Any) -> Any:
+        ends = latency + resident * result + meeting
+        hidden = of.wave_overlap * (following & (resident > 1))
+        return steps * cycles + (1 - hidden) * ends
 
-    first, first_chain = wave(np.where(full > 0, resident, left), cold, False)
-    more, tail = np.maximum(0, full - 1), (full > 0) & (left > 0)
-    next_, next_chain = wave(resident, later, True) if np.any(more) else (0.0, 0.0)
-    last, last_chain = wave(left, later, True) if np.any(tail) else (0.0, 0.0)
-    return LaunchRounds(
-        (first + more * next_ + tail * last)[()], (first_chain + more * next_chain + tail * last_chain)[()]
-    )
+    begun, more, rest = full > 0, np.maximum(0.0, full - 1), left > 0
+    of_full = [*rounds(resident, *((cold,) if np.all(later == cold) else (cold, later)))]
+    (first_cycles, first_chain), (next_cycles, next_chain) = of_full[0], of_full[-1]
+    latency, left = np.where(begun, later, cold), np.maximum(1.0, left)
+    ((last_cycles, last_chain),) = rounds(left, latency)
+    cycles = begun * wave(resident, cold, first_cycles, False) + more * wave(resident, later, next_cycles, True)
+    cycles = cycles + rest * wave(left, latency, last_cycles, begun)
+    chains = ((begun, steps * first_chain), (more, steps * next_chain), (rest, steps * last_chain))
+    return LaunchRounds(cycles[()], chains)
 
 
 def demand_of(

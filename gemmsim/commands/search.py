@@ -28,7 +28,7 @@ from gemmsim.search import (
     spaces_of,
     why_it_loses,
 )
-from gemmsim.spaces import NAMES
+from gemmsim.constraints import NAMES
 from gemmsim.tuner import write_tuner_space
 from gemmsim.units import count, duration, percent, plural, short_percent, si, words
 
