@@ -29,9 +29,7 @@ def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Devic
     """
     widths = Widths(*map(_once, vars(kernel.widths(problem, tilings)).values()))
     resources, lacking = kernel.estimated(tilings, widths)
-    fit = blocks_that_fit(
-        device.capability, resources.threads, resources.registers_per_thread, resources.shared_bytes
-    )
+    fit = blocks_that_fit(device.capability, resources.threads, resources.registers_per_thread, resources.shared_bytes)
     shared = estimated_shared(kernel, tilings, widths)
     rounds = launch_rounds(problem, kernel, tilings, widths, device, shared, fit, lacking)
     known = calibration(device)

@@ -71,7 +71,9 @@ def refined(results: Sequence[Result], spaces: Sequence[Space], simulated: int, 
     except InputError:  # too little is known of the device
         return _ordered(replace(each, time_s=each.analytic_s, simulated_s=None) for each in found)
     moved = statistics.median(each.time_s / each.analytic_s for each in found[:simulated]) if simulated else 1.0
-    return _ordered([*found[:simulated], *(replace(each, time_s=moved * each.analytic_s) for each in found[simulated:])])
+    return _ordered(
+        [*found[:simulated], *(replace(each, time_s=moved * each.analytic_s) for each in found[simulated:])]
+    )
 
 
 def suited(result: Result, of: Space) -> Result:
@@ -93,7 +95,7 @@ def _varied(tiling: Tiling, of: Space, names: Sequence[str]) -> Tiling:
 
 
 def _below_l1_s(of: Space, tilings: Tiling) -> Any:
-    """Seconds that the traffic between L1 and L2, and between L2 and memory, takes at full rate, one after the other."""
+    """Seconds that traffic between L1 and L2, and between L2 and memory, takes at full rate, one after the other."""
     fit = predict(of.problem, of.kernel, tilings, of.device).occupancy.blocks_per_sm
     moved = cache_traffic(of.problem, of.kernel, tilings, of.device, fit)
     from_l2 = moved.l2_read_sectors * SECTOR_BYTES / of.device.l2_bytes_per_s
@@ -127,4 +129,3 @@ def _one(tilings: Tiling, at: int) -> Tiling:
 
 def _ordered(results: Iterable[Result]) -> list[Result]:
     return sorted(results, key=lambda each: each.time_s)
-

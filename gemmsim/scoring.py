@@ -6,7 +6,7 @@ Only the best are kept, so memory does not grow with the space.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,14 +63,13 @@ class Watcher(Protocol):
         ...
 
 
-def scores(spaces: Iterable[Space]) -> Iterator[Scored]:
-    """Every configuration of the spaces with its time by the quick route, table by table."""
-    for each in spaces:
-        for table in each.tables():
-            time_s = np.where(table.legal, quick_times(each.problem, each.kernel, table.tilings, each.device), np.inf)
-            count = math.prod(table.shape) // time_s.size * int(np.count_nonzero(np.isfinite(time_s)))
-            if count:
-                yield Scored(each.problem, each.kernel, table, time_s, count)
+def scores(of: Space) -> Iterator[Scored]:
+    """Every configuration of a space with its time by the quick route, table by table."""
+    for table in of.tables():
+        time_s = np.where(table.legal, quick_times(of.problem, of.kernel, table.tilings, of.device), np.inf)
+        count = math.prod(table.shape) // time_s.size * int(np.count_nonzero(np.isfinite(time_s)))
+        if count:
+            yield Scored(of.problem, of.kernel, table, time_s, count)
 
 
 class Best:

@@ -101,9 +101,11 @@ def rank(
     start_s = perf_counter()
     kept = max(top, keep, LEAST_KEPT)
     best = Best(kept + MARGIN)
-    for scored in scores(spaces):
-        for watcher in (best, *watchers):
-            watcher.take(scored)
+    for number, each in enumerate(spaces, 1):
+        for scored in scores(each):
+            for watcher in (best, *watchers):
+                watcher.take(scored)
+        tell("kernels ranked", number, len(spaces))
     ranked_s = perf_counter()
     results = in_full(best.results, spaces, tell)[:kept]
     if not results:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain
-
-import numpy as np
 
 from gemmsim.predict import predict
 from gemmsim.scoring import Result

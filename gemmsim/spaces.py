@@ -29,7 +29,7 @@ from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem, whole_number
 from gemmsim.rules import Rule, Symbol, legal
 from gemmsim.sensible import default_values, sensible
-from gemmsim.tables import LAYOUTS, ORDERS, Column, Rows, Table, combined, product, rows_of, size_of
+from gemmsim.tables import LAYOUTS, ORDERS, Column, Rows, Table, combined, product, rows_of
 from gemmsim.tiling import LARGEST_TILE, RANGES, TILING_RULES, Tiling
 
 CHUNK_ROWS = 2**13

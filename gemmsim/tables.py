@@ -43,17 +43,20 @@ class Table:
         """Configurations."""
         return math.prod(self.shape) * int(np.count_nonzero(self.legal)) // np.size(self.legal)
 
-    def flat(self, cells: Any) -> Tiling:
-        """The configurations in these cells, numbers of the whole table: fields are columns, or one whole number where
-        the kernel has no such field."""
-        places = np.unravel_index(cells, self.shape)
+    def flat(self, cells: Column) -> Tiling:
+        """The configurations in these cells, numbers within the whole table: fields are columns, or one whole number
+        where the kernel has no such field."""
+        places = dict(zip(range(AXES), np.unravel_index(cells, self.shape), strict=True))
 
-        def at(value: Any) -> Any:
-            if not isinstance(value, np.ndarray):
-                return value
-            return value[tuple(place if length > 1 else 0 * place for place, length in zip(places, value.shape))]
+        def at(name: str, value: Any) -> Any:
+            return value.ravel().take(places[_axis(name)]) if isinstance(value, np.ndarray) else value
 
-        return Tiling.unchecked(**{name: at(value) for name, value in vars(self.tilings).items()})
+        return Tiling.unchecked(**{name: at(name, value) for name, value in vars(self.tilings).items()})
+
+
+def _axis(name: str) -> int:
+    """The axis along which a field varies."""
+    return 1 if name in ORDERS else 2 if name in LAYOUTS else 0
 
 
 def product(fixed: Mapping[str, int], rows: Rows, orders: Rows, layouts: Rows) -> Tiling:

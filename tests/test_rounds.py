@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from gemmsim.problem import Problem
 from gemmsim.quick_times import estimated_shared, quick_times
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.rounds import launch_rounds, scalars
-from gemmsim.spaces import size_of, space
+from gemmsim.spaces import space
+from gemmsim.tables import size_of
 from gemmsim.tiling import Tiling
 
 H200 = device("h200")
@@ -112,6 +114,15 @@ def test_the_short_cut_is_close_to_the_prediction_in_full(name):
     full = np.array([float(predict(problem, kernel, tiling, H200).time_s) for tiling in rows])
     ratio = quick[::step] / full
     assert np.median(np.abs(np.log(ratio[np.isfinite(ratio)]))) < np.log(1.25)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_product_of_axes_takes_the_times_of_its_configurations(name):
+    kernel, problem = KERNELS[name], Problem(1000, 1900, 2100)
+    for table in islice(space(kernel, problem, H200).tables(2000), 0, 40, 13):
+        times_s = np.broadcast_to(quick_times(problem, kernel, table.tilings, H200), table.shape)
+        listed = quick_times(problem, kernel, table.flat(np.arange(times_s.size)), H200)
+        assert times_s.ravel() == pytest.approx(np.broadcast_to(listed, times_s.size), rel=1e-12)
 
 
 @settings(max_examples=30)
