@@ -112,9 +112,8 @@ def rows(best: Mapping[Problem, Result], proposed: Sequence[Sequence[float]], on
     """The table: problems for which the library proposes something."""
     found = []
     for (problem, result), times_s in zip(best.items(), proposed, strict=True):
-        point, resources = result.record.point, result.record.resources
-        registers = resources["registers_per_thread"] if resources else None
-        ours = predicted_time(problem, kernel_named(point.kernel), point.tiling, on, registers_per_thread=registers)
+        point = result.record.point
+        ours = predicted_time(problem, kernel_named(point.kernel), point.tiling, on, **result.record.compiled)
         if times_s:
             found.append(Row(problem, times_s, result.cublas_s, float(ours.time_s), result.median_s))
     return found

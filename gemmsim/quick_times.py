@@ -28,10 +28,11 @@ def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Devic
     Fields of the tilings are numbers or arrays that broadcast; each term is computed on the axes on which it differs.
     """
     widths = Widths(*map(_once, vars(kernel.widths(problem, tilings)).values()))
-    resources, lacking = kernel.estimated(tilings, widths)
+    resources = kernel.estimated(tilings, widths)
     fit = blocks_that_fit(device.capability, resources.threads, resources.registers_per_thread, resources.shared_bytes)
     shared = estimated_shared(kernel, tilings, widths)
-    rounds = launch_rounds(problem, kernel, tilings, widths, device, shared, fit, lacking)
+    taken = resources.registers_per_thread, resources.spilled
+    rounds = launch_rounds(problem, kernel, tilings, widths, device, shared, fit, *taken)
     known = calibration(device)
     time_s = rounds.cycles / (known.clock_hz or device.clock_hz) + (known.launch_overhead_s or LAUNCH_OVERHEAD_S)
     return np.where(fit > 0, time_s, np.inf)

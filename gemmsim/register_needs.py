@@ -1,0 +1,72 @@
+"""Registers that a thread needs, estimated from what it holds: linear, with coefficients for each kernel.
+
+`data/register_needs.toml` has the coefficients; `campaigns/register_needs.py` fits them to what the compiler made of the
+kernels of shipped records that are not held out: the registers of a thread, and the words of local memory beside.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gemmsim.device import DATA
+from gemmsim.problem import Count, ceil_div
+from gemmsim.tiling import WARP_SIZE, Tiling
+
+if TYPE_CHECKING:
+    from gemmsim.kernels import Kernel, Widths
+
+FILE = DATA / "register_needs.toml"
+
+
+def registers_needed(kernel: Kernel, tiling: Tiling, widths: Widths) -> Count:
+    """Registers that a thread needs, at least what every kernel gets; it need not get them. Not rounded."""
+    found: Count = 0
+    coefficients = needs()[kernel.name]
+    for name, amount in held(kernel, tiling, widths).items():
+        if name in coefficients:
+            found = found + coefficients[name] * amount
+    return found
+
+
+def held(kernel: Kernel, tiling: Tiling, widths: Widths) -> dict[str, Count]:
+    """What a thread holds, by what the coefficients are called.
+
+    any           1: sizes, counters, bases
+    lone          1 in blocks of one warp, which the compiler gives more, since few fit anyway
+    accumulators  of its tile of C
+    operands      of an outer product, or of as many as a run of A along k serves
+    carried       elements on their way from global memory
+    smooth        vectors of these in tiles whose rows have a power of two of them: their addresses differ by constants
+    rough         vectors of others: an address and a guard each
+    swizzled      places of operands that a swizzle moves: an address each
+    """
+    found: dict[str, Count] = {"any": 1, "lone": 1 * (tiling.threads <= WARP_SIZE)}
+    if not kernel.staged:
+        return found
+    run = 1 if kernel.transposed else widths.shared_a
+    of_a = tiling.block_k // widths.global_a, ceil_div(tiling.block_m * tiling.block_k, widths.global_a * tiling.threads)
+    of_b = tiling.block_n // widths.global_b, ceil_div(tiling.block_k * tiling.block_n, widths.global_b * tiling.threads)
+    rough_a, rough_b = ((row & (row - 1)) > 0 for row, _ in (of_a, of_b))
+    vectors_a, vectors_b = of_a[1], of_b[1]
+    rough = vectors_a * rough_a + vectors_b * rough_b
+    found |= {
+        "accumulators": tiling.thread_m * tiling.thread_n,
+        "operands": tiling.thread_m * run + tiling.thread_n,
+        "carried": vectors_a * widths.global_a + vectors_b * widths.global_b,
+        "smooth": vectors_a + vectors_b - rough,
+        "rough": rough,
+    }
+    if "swizzle" in kernel.fields:
+        moved = tiling.thread_m // widths.shared_a + tiling.thread_n // widths.shared_b
+        found["swizzled"] = (tiling.swizzle > 0) * moved
+    return found
+
+
+@cache
+def needs() -> dict[str, Mapping[str, float]]:
+    """{kernel: {what a thread holds: registers for each}}."""
+    found = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return {name: row for name, row in found.items() if isinstance(row, dict)}
