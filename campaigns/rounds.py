@@ -3,9 +3,9 @@
 python -m campaigns.rounds             as they are
 python -m campaigns.rounds --write     chooses them again, a minute; writes the file, its comments kept
 
-Chosen on the points of the shipped records that are not held out, each campaign counting alike: the mean of
-|ln(predicted / measured)|, no point more than 1, by moving one scalar after the other in steps that become shorter. What
-a scalar is worth: how much larger that mean is where it says nothing, the others as they are.
+Chosen on the points of the shipped records that are not held out: the mean of |ln(predicted / measured)|, no point more
+than 1, is made small by moving one scalar after the other in steps that become shorter. What a scalar is worth: how much
+larger that mean is where it says nothing, the others as they are.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def errors(of: Sequence[Measured], chosen: Scalars) -> dict[str, Floats]:
 
 def loss(of: Sequence[Measured], chosen: Scalars) -> float:
     """What is made as small as it goes."""
-    return float(np.mean([np.minimum(each, 1.0).mean() for each in errors(of, chosen).values()]))
+    return float(np.minimum(np.concatenate([*errors(of, chosen).values()]), 1.0).mean())
 
 
 def values(of: Scalars) -> dict[str, float]:
@@ -121,7 +121,7 @@ def chosen(of: Sequence[Measured], start: Scalars) -> Scalars:
 def written(text: str, found: Mapping[str, float]) -> str:
     """The text of the file with other numbers."""
     for name, value in found.items():
-        text = re.sub(rf"(?m)^({name} = )[\d.]+", rf"\g<1>{value:.3g}", text)
+        text = re.sub(rf"(?m)^({name} = )[\d.]+", rf"\g<1>{float(f'{value:.3g}'):g}", text)
     return text
 
 
@@ -130,10 +130,10 @@ def table(of: Sequence[Measured], at: Scalars) -> Iterator[str]:
     whole = loss(of, at)
     for name, each in errors(of, at).items():
         yield f"{CAMPAIGNS[name]}: {percent(float(np.mean(each)))}"
-    yield f"all campaigns alike: {percent(whole)}"
+    yield f"all, none more than 1: {percent(whole)}"
     for name, value in values(at).items():
         without = loss(of, with_value(at, name, SILENT.get(name, 0.0)))
-        yield f"{name} = {value:.3g}: {percent(without - whole, signed=True)} without"
+        yield f"{name} = {value:g}: {percent(without - whole, signed=True)} without"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
