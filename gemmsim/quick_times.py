@@ -50,41 +50,47 @@ def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[An
 
     Loads: 128-bit loads take two passes where neighbouring lanes read the same vector and four where they do not, times
     the conflicts of vectors that lie several of their size apart. Stores of transposed tiles: as many lanes meet in a
-    bank as rows of the tile begin in it. Neither knows uneven layouts, so single kernels can be far off.
+    bank as rows of the tile begin in it, where a swizzle moves each row further. Neither knows uneven layouts, so single
+    kernels can be far off.
     """
     if not kernel.staged:
         return 0.0, 0.0
     warps = ceil_div(tiling.threads, WARP_SIZE)
     across = np.minimum(WARP_SIZE, tiling.block_n // tiling.thread_n)
+    width_a, width_b = widths.shared_a, widths.shared_b
+    rows = np.maximum(1, BANKS // width_a // across)  # of threads, of the lanes that fill all banks
     if not kernel.thread_tiled:
-        loads = tiling.block_k * warps * (1 + 1 / widths.shared_a)
-        wavefronts = tiling.block_k * warps * (1 + np.where(widths.shared_a > 1, 2.0, 1.0) / widths.shared_a)
+        of_a, of_b = tiling.block_k * warps / width_a, tiling.block_k * warps
+        passes_a, passes_b = np.maximum(1, width_a / 2) * in_one_place(rows, kernel.pitches(tiling)[0], width_a), 1.0
     else:
-        width_a, width_b = np.minimum(4, tiling.thread_m), widths.shared_b
-        if not kernel.warp_tiled:
-            width_a = widths.shared_a
+        width_a = np.minimum(4, tiling.thread_m) if kernel.warp_tiled else width_a
         of_a = tiling.block_k * warps * tiling.thread_m / width_a
         of_b = tiling.block_k * warps * tiling.thread_n / width_b
-        loads = of_a + of_b
-        if kernel.warp_tiled:
-            passes_a, passes_b = np.maximum(1, width_a / 2), np.maximum(1, width_b / 2)
-        else:
-            apart = np.where(tiling.swizzle > 0, width_b, tiling.thread_n)
-            passes_a = np.maximum(1, width_a / 2)
-            passes_b = np.where(across > 2, width_b, np.maximum(1, width_b / 2))
-            passes_b = passes_b * np.minimum(across, common_power(BANKS // width_b, apart // width_b))
-        wavefronts = of_a * passes_a + of_b * passes_b
+        passes_a, passes_b = np.maximum(1, width_a / 2), np.maximum(1, width_b / 2)
+        if not kernel.warp_tiled:
+            apart_a = tiling.thread_m * (1 if kernel.transposed else kernel.pitches(tiling)[0])
+            apart_b = np.where((tiling.swizzle > 0) & (tiling.thread_n % 8 == 0), width_b, tiling.thread_n)
+            passes_a = passes_a * in_one_place(rows, apart_a, width_a)
+            passes_b = np.where(across > 2, width_b, passes_b) * in_one_place(across, apart_b, width_b)
+    wavefronts, loads = of_a * passes_a + of_b * passes_b, of_a + of_b
     pitch_a = tiling.block_m + tiling.pad_a
     stores_a = tiling.block_m * tiling.block_k / WARP_SIZE
     along_k = np.minimum(WARP_SIZE, np.maximum(1, tiling.block_k // widths.global_a))
+    if kernel.copies:  # element by element, in runs
+        along_k = np.where(tiling.block_k % 8, 4, 8)
     if kernel.transposed:
-        spacing = common_power(BANKS, widths.global_a * pitch_a)
+        spacing = common_power(BANKS, widths.global_a * pitch_a + tiling.swizzle)
         places = np.minimum(along_k, BANKS // spacing)
         rows = np.maximum(1, WARP_SIZE // along_k)
         degree = along_k / places * np.maximum(1.0, rows * places / BANKS * (rows > spacing))
         degree = np.minimum(degree, along_k)
-        degree = np.where(tiling.swizzle > 0, np.minimum(degree, 2), degree)
     else:
         degree = 1.0
     stores_b = tiling.block_k * tiling.block_n / WARP_SIZE / widths.global_b
     return wavefronts + stores_a * degree + stores_b * widths.global_b, loads + stores_a + stores_b
+
+
+def in_one_place(read: Any, apart: Any, width: Any) -> Any:
+    """How many of so many vectors of `width` words meet in the same banks, each `apart` words from the one before."""
+    places = BANKS // width
+    return np.maximum(1, np.minimum(read, places) * common_power(places, apart // width) / places)
