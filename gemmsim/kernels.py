@@ -337,9 +337,10 @@ class Kernel:
     def estimated(self, tiling: Tiling, widths: Widths) -> Resources:
         """What one block takes by the estimate of `register_needs.py`, rounded up to 8: as many as a thread can have of a
         block that still starts, and the others spill."""
-        needed = np.ceil(registers_needed(self, tiling, widths) / 8).astype(np.int64) * 8
+        needed, spared = (_eights(each) for each in registers_needed(self, tiling, widths))
         most = np.minimum(MOST_REGISTERS, most_registers(tiling))
-        registers, spilled = np.minimum(np.maximum(needed, LEAST_REGISTERS), most), np.maximum(0, needed - most)
+        registers = np.minimum(np.maximum(needed, LEAST_REGISTERS), most)
+        spilled = np.maximum(0, needed - spared - most)
         taken = registers if _array(registers) else int(registers)
         return Resources(tiling.threads, taken, self.shared_bytes(tiling), "estimate", spilled)
 
@@ -370,6 +371,11 @@ def _array(*values: Any) -> bool:
 def _widest(*multiples: Count) -> Count:
     """The widest of 4, 2 and 1 elements that divides them all: keeps every access aligned."""
     return common_power(4, *multiples)
+
+
+def _eights(registers: Any) -> Any:
+    """The multiple of 8 that is no less."""
+    return np.ceil(registers / 8).astype(np.int64) * 8
 
 
 def _extents(tiling: Tiling) -> Any:

@@ -69,7 +69,7 @@ def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[An
         passes_a, passes_b = np.maximum(1, width_a / 2), np.maximum(1, width_b / 2)
         if not kernel.warp_tiled:
             apart_a = tiling.thread_m * (1 if kernel.transposed else kernel.pitches(tiling)[0])
-            apart_b = np.where((tiling.swizzle > 0) & (tiling.thread_n % 8 == 0), width_b, tiling.thread_n)
+            apart_b = np.where((tiling.swizzle > 0) & (tiling.thread_n & (tiling.thread_n - 1) == 0), width_b, tiling.thread_n)
             passes_a = passes_a * in_one_place(rows, apart_a, width_a)
             passes_b = np.where(across > 2, width_b, passes_b) * in_one_place(across, apart_b, width_b)
     wavefronts, loads = of_a * passes_a + of_b * passes_b, of_a + of_b

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 FILE = DATA / "register_needs.toml"
 
 
-def registers_needed(kernel: Kernel, tiling: Tiling, widths: Widths) -> Count:
-    """Registers that a thread needs, at least what every kernel gets; it need not get them. Not rounded."""
-    found: Count = 0
-    coefficients = needs()[kernel.name]
-    for name, amount in held(kernel, tiling, widths).items():
+def registers_needed(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[Count, Count]:
+    """(registers that a thread needs, those of them that it can do without and need not spill); not rounded.
+
+    It can do without the addresses that are computed anew from others as soon as registers are short.
+    """
+    needed: Count = 0
+    coefficients, amounts = needs()[kernel.name], held(kernel, tiling, widths)
+    for name, amount in amounts.items():
         if name in coefficients:
-            found = found + coefficients[name] * amount
-    return found
+            needed = needed + coefficients[name] * amount
+    return needed, coefficients.get("smooth", 0) * amounts.get("smooth", 0)
 
 
 def held(kernel: Kernel, tiling: Tiling, widths: Widths) -> dict[str, Count]:
@@ -38,9 +41,10 @@ def held(kernel: Kernel, tiling: Tiling, widths: Widths) -> dict[str, Count]:
     lone          1 in blocks of one warp, which the compiler gives more, since few fit anyway
     accumulators  of its tile of C
     operands      of an outer product, or of as many as a run of A along k serves
-    carried       elements on their way from global memory
-    smooth        vectors of these in tiles whose rows have a power of two of them: their addresses differ by constants
-    rough         vectors of others: an address and a guard each
+    carried       elements on their way from global memory through a whole tile
+    smooth        vectors from global memory in tiles whose rows have a power of two of them: their addresses differ by
+                  constants
+    rough         vectors of other tiles: an address and a guard each
     swizzled      places of operands that a swizzle moves: an address each
     """
     found: dict[str, Count] = {"any": 1, "lone": 1 * (tiling.threads <= WARP_SIZE)}
@@ -55,10 +59,11 @@ def held(kernel: Kernel, tiling: Tiling, widths: Widths) -> dict[str, Count]:
     found |= {
         "accumulators": tiling.thread_m * tiling.thread_n,
         "operands": tiling.thread_m * run + tiling.thread_n,
-        "carried": vectors_a * widths.global_a + vectors_b * widths.global_b,
         "smooth": vectors_a + vectors_b - rough,
         "rough": rough,
     }
+    if kernel.prefetches and not kernel.copies:
+        found["carried"] = vectors_a * widths.global_a + vectors_b * widths.global_b
     if "swizzle" in kernel.fields:
         moved = tiling.thread_m // widths.shared_a + tiling.thread_n // widths.shared_b
         found["swizzled"] = (tiling.swizzle > 0) * moved
