@@ -5,7 +5,8 @@ python -m campaigns.register_needs --write     fits them; writes gemmsim/data/re
 
 Fitted to the kernels of shipped records that are not held out. Registers that a launch does not have count as words of
 local memory; a thread that has all that its block allows, and no such words, needed anything up to that: it is left
-out. Coefficients are not negative. Errors are relative; large ones weigh less.
+out. Coefficients are not negative. Errors are relative; large ones weigh less; tilings that somebody chose weigh as much
+together as those drawn at random.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from gemmsim.register_needs import FILE, held, needs, registers_needed
 from gemmsim.register_table import key_of
 from gemmsim.units import percent
 
-LEAST, TOLERATED = 60, 0.15
+LEAST, TOLERATED = 60, 0.6
 """Registers below which errors count as if there were so many; a relative error from which on they weigh less."""
 PASSES, SWEEPS = 6, 2000
 SOURCE = """# Registers of a thread for what it holds (gemmsim/register_needs.py says what that is).
 # Written by `python -m campaigns.register_needs --write`, from what nvcc 13.0 made of kernels for sm_90.
 """
 
-Row = tuple[dict[str, float], float, bool]
-"""What a thread holds, the registers it needs, and whether it has all of them."""
+Row = tuple[dict[str, float], float, bool, bool]
+"""What a thread holds, the registers it needs, whether it has all of them, and whether somebody chose the tiling."""
 
 
 def rows(on: Device) -> dict[str, list[Row]]:
     """The rows of each kernel, one for each compilation."""
     found: dict[str, dict[Any, Row]] = {name: {} for name in KERNELS}
-    for _, record in records(on, own=True):
+    for campaign, record in records(on, own=True):
         point = record.point
         if held_out(point) or record.resources is None:
             continue
@@ -50,16 +51,16 @@ def rows(on: Device) -> dict[str, list[Row]]:
         if words or registers < min(MOST_REGISTERS, int(most_registers(tiling))) - 7:
             holds = {name: float(amount) for name, amount in held(kernel, tiling, widths).items()}
             key = key_of(kernel.name, kernel.macros(point.problem, tiling))
-            found[kernel.name][key] = holds, float(registers + words), not words
+            found[kernel.name][key] = holds, float(registers + words), not words, campaign != "random"
     return {name: list(of.values()) for name, of in found.items()}
 
 
 def fitted(of: Sequence[Row]) -> dict[str, float]:
     """Coefficients that are not negative with the least squares of relative errors, by coordinate descent."""
-    names = [name for name in of[0][0] if any(holds[name] for holds, _, _ in of)]
-    matrix = np.array([[holds[name] for name in names] for holds, _, _ in of])
-    needed = np.array([each for _, each, _ in of])
-    least = 1 / np.maximum(needed, LEAST)
+    names = [name for name in of[0][0] if any(row[0][name] for row in of)]
+    matrix = np.array([[row[0][name] for name in names] for row in of])
+    needed, picked = (np.array([row[column] for row in of]) for column in (1, 3))
+    least = np.where(picked, np.sqrt(max(1, (~picked).sum()) / max(1, picked.sum())), 1) / np.maximum(needed, LEAST)
     weights, found = least, np.zeros(len(names))
     for _ in range(PASSES):
         square, product = (matrix * weights[:, None] ** 2).T @ matrix, (matrix * weights[:, None] ** 2).T @ needed
@@ -67,7 +68,7 @@ def fitted(of: Sequence[Row]) -> dict[str, float]:
             for each in range(len(names)):
                 step = (product[each] - square[each] @ found) / square[each, each]
                 found[each] = max(0.0, found[each] + step)
-        errors = np.abs(matrix @ found - needed) * least
+        errors = np.abs(matrix @ found - needed) / np.maximum(needed, LEAST)
         weights = least / np.sqrt(1 + (errors / TOLERATED) ** 2)
     return {name: round(float(value), 3) for name, value in zip(names, found, strict=True) if value > 0.0005}
 
@@ -77,10 +78,10 @@ def table(on: Device) -> Iterator[str]:
     for name, of in rows(on).items():
         coefficients = needs()[name]
         ratios = [
-            sum(coefficients.get(what, 0) * amount for what, amount in holds.items()) / needed for holds, needed, _ in of
+            sum(coefficients.get(what, 0) * amount for what, amount in holds.items()) / needed for holds, needed, *_ in of
         ]
         errors = np.abs(np.array(ratios) - 1)
-        whole = np.array([fits for _, _, fits in of])
+        whole = np.array([row[2] for row in of])
         of_spilled = percent(float(errors[~whole].mean())) if not whole.all() else "-"
         yield f"{name}: {len(of)} kernels, {percent(float(errors[whole].mean()))} off; spilled {(~whole).sum()}, {of_spilled}"
 

@@ -48,6 +48,9 @@ MOST_PARTIAL_BYTES = 2**31
 MACROS = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b", "swizzle")
 """The fields that every source reads, whether its kernel has them or not."""
 REGISTER_BYTES = 4
+SUB_CORES = 4
+LANE_REGISTERS, SAVED = REGISTER_FILE // SUB_CORES // WARP_SIZE, 0.2
+"""Registers of a sub-core for each lane, and the share of what a thread needs that the compiler saves for a block more."""
 LEAST_REGISTERS = 32
 """What an estimate is at least: a block gets as many anyway, and nothing is gained by fewer."""
 
@@ -339,7 +342,7 @@ class Kernel:
         block that still starts, and the others spill."""
         needed, spared = (_eights(each) for each in registers_needed(self, tiling, widths))
         most = np.minimum(MOST_REGISTERS, most_registers(tiling))
-        registers = np.minimum(np.maximum(needed, LEAST_REGISTERS), most)
+        registers = np.minimum(np.maximum(_squeezed(needed, tiling), LEAST_REGISTERS), most)
         spilled = np.maximum(0, needed - spared - most)
         taken = registers if _array(registers) else int(registers)
         return Resources(tiling.threads, taken, self.shared_bytes(tiling), "estimate", spilled)
@@ -371,6 +374,15 @@ def _array(*values: Any) -> bool:
 def _widest(*multiples: Count) -> Count:
     """The widest of 4, 2 and 1 elements that divides them all: keeps every access aligned."""
     return common_power(4, *multiples)
+
+
+def _squeezed(needed: Any, tiling: Tiling) -> Any:
+    """Registers of a thread that needs so many: the compiler saves some where that lets a second block reside, or a
+    third."""
+    warps = ceil_div(tiling.warps, SUB_CORES)
+    blocks = np.floor(LANE_REGISTERS * (1 + SAVED) / (needed * warps))
+    fit = LANE_REGISTERS // (np.maximum(1, blocks) * warps) // 8 * 8
+    return np.where((blocks == 2) | (blocks == 3), np.minimum(needed, fit), needed).astype(np.int64)
 
 
 def _eights(registers: Any) -> Any:
