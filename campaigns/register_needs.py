@@ -5,8 +5,8 @@ python -m campaigns.register_needs --write     fits them; writes gemmsim/data/re
 
 Fitted to the kernels of shipped records that are not held out. Registers that a launch does not have count as words of
 local memory; a thread that has all that its block allows, and no such words, needed anything up to that: it is left
-out. Coefficients are not negative. Errors are relative; large ones weigh less; tilings that somebody chose weigh as much
-together as those drawn at random.
+out. Coefficients are not negative. Errors are relative; large ones weigh less; tilings that somebody chose weigh as
+much together as those drawn at random.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gemmsim.device import Device, device
 from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS, MOST_REGISTERS, REGISTER_BYTES, most_registers
 from gemmsim.kernels import kernel as kernel_named
-from gemmsim.register_needs import FILE, held, needs, registers_needed
+from gemmsim.register_needs import FILE, held, needs
 from gemmsim.register_table import key_of
 from gemmsim.units import percent
 
@@ -77,13 +77,11 @@ def table(on: Device) -> Iterator[str]:
     """The errors of the present coefficients as lines."""
     for name, of in rows(on).items():
         coefficients = needs()[name]
-        ratios = [
-            sum(coefficients.get(what, 0) * amount for what, amount in holds.items()) / needed for holds, needed, *_ in of
-        ]
-        errors = np.abs(np.array(ratios) - 1)
-        whole = np.array([row[2] for row in of])
-        of_spilled = percent(float(errors[~whole].mean())) if not whole.all() else "-"
-        yield f"{name}: {len(of)} kernels, {percent(float(errors[whole].mean()))} off; spilled {(~whole).sum()}, {of_spilled}"
+        estimated = [sum(coefficients.get(what, 0) * amount for what, amount in row[0].items()) for row in of]
+        needed, whole = (np.array([row[column] for row in of]) for column in (1, 2))
+        errors = np.abs(estimated / needed - 1)
+        spilled = f"; {(~whole).sum()} that spill {percent(float(errors[~whole].mean()))}" if not whole.all() else ""
+        yield f"{name}: {whole.sum()} kernels are {percent(float(errors[whole].mean()))} off{spilled}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -60,7 +60,7 @@ def measured(on: Device) -> list[Measured]:
 
 def _measured(kernel: Kernel, of: Sequence[tuple[str, Record]], on: Device) -> Measured:
     points, compiled = [record.point for _, record in of], [record.compiled for _, record in of]
-    problem = Problem(*(np.array([getattr(point.problem, name) for point in points]) for name in "mnk"))
+    problem = Problem(*np.array([(point.problem.m, point.problem.n, point.problem.k) for point in points]).T)
     tiling = Tiling(**{name: np.array([getattr(point.tiling, name) for point in points]) for name in FIELDS})
     registers, local = (np.array([of[name] for of in compiled]) for name in ("registers_per_thread", "local_bytes"))
     resident = resident_blocks(kernel.resources(problem, tiling, registers), on).blocks_per_sm
@@ -70,7 +70,8 @@ def _measured(kernel: Kernel, of: Sequence[tuple[str, Record]], on: Device) -> M
         registers, local // REGISTER_BYTES,
     )  # fmt: skip
     known = calibration(on)
-    assert known.clock_hz and known.launch_overhead_s
+    assert known.clock_hz
+    assert known.launch_overhead_s
     return Measured(
         lambda chosen: launch(chosen).cycles / known.clock_hz + known.launch_overhead_s,
         np.array([record.median_s for _, record in of]),
@@ -101,7 +102,8 @@ def values(of: Scalars) -> dict[str, float]:
 
 def with_value(of: Scalars, name: str, value: float) -> Scalars:
     """The same scalars but for one."""
-    return replace(of, pace={**of.pace, name: value}) if name in of.pace else replace(of, **{name: value})
+    changes: dict[str, Any] = {"pace": {**of.pace, name: value}} if name in of.pace else {name: value}
+    return replace(of, **changes)
 
 
 def chosen(of: Sequence[Measured], start: Scalars) -> Scalars:

@@ -50,7 +50,8 @@ MACROS = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad
 REGISTER_BYTES = 4
 SUB_CORES = 4
 LANE_REGISTERS, SAVED = REGISTER_FILE // SUB_CORES // WARP_SIZE, 0.2
-"""Registers of a sub-core for each lane, and the share of what a thread needs that the compiler saves for a block more."""
+"""Registers of a sub-core for each lane, and the share of what a thread needs that the compiler saves for another
+block."""
 LEAST_REGISTERS = 32
 """What an estimate is at least: a block gets as many anyway, and nothing is gained by fewer."""
 
@@ -331,15 +332,15 @@ class Kernel:
     def resources(
         self, problem: Problem, tiling: Tiling, registers_per_thread: Count | None = None, local_bytes: Count = 0
     ) -> Resources:
-        """What one block takes; registers and local memory of a thread are the compiler's where given, else estimated."""
+        """What one block takes; registers and local memory of a thread are the compiler's where given, or estimated."""
         if registers_per_thread is None:
             return self.estimated(tiling, self.widths(problem, tiling))
         shared_bytes, words = self.shared_bytes(tiling), local_bytes // REGISTER_BYTES
         return Resources(tiling.threads, registers_per_thread, shared_bytes, "compiler", words)
 
     def estimated(self, tiling: Tiling, widths: Widths) -> Resources:
-        """What one block takes by the estimate of `register_needs.py`, rounded up to 8: as many as a thread can have of a
-        block that still starts, and the others spill."""
+        """What one block takes by the estimate of `register_needs.py`, rounded up to 8: as many registers as a thread
+        can have of a block that still starts, and the others spill."""
         needed, spared = (_eights(each) for each in registers_needed(self, tiling, widths))
         most = np.minimum(MOST_REGISTERS, most_registers(tiling))
         registers = np.minimum(np.maximum(_squeezed(needed, tiling), LEAST_REGISTERS), most)

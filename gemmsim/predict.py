@@ -96,9 +96,7 @@ def predict(
     """
     require_one_shape(problem.m, problem.n, problem.k, *vars(tiling).values())
     kernel.check(tiling, device, problem)
-    resources = register_table.resources(
-        kernel, problem, tiling, device.capability, registers_per_thread, local_bytes
-    )
+    resources = register_table.resources(kernel, problem, tiling, device.capability, registers_per_thread, local_bytes)
     resident = resident_blocks(resources, device)
     ports = ports or port_share(kernel, problem, tiling, device.capability)
     known = calibration(device)

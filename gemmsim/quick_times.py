@@ -50,8 +50,8 @@ def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[An
 
     Loads: 128-bit loads take two passes where neighbouring lanes read the same vector and four where they do not, times
     the conflicts of vectors that lie several of their size apart. Stores of transposed tiles: as many lanes meet in a
-    bank as rows of the tile begin in it, where a swizzle moves each row further. Neither knows uneven layouts, so single
-    kernels can be far off.
+    bank as rows of the tile begin in it, where a swizzle moves each row further. Neither knows uneven layouts, so
+    single kernels can be far off.
     """
     if not kernel.staged:
         return 0.0, 0.0
@@ -69,7 +69,8 @@ def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[An
         passes_a, passes_b = np.maximum(1, width_a / 2), np.maximum(1, width_b / 2)
         if not kernel.warp_tiled:
             apart_a = tiling.thread_m * (1 if kernel.transposed else kernel.pitches(tiling)[0])
-            apart_b = np.where((tiling.swizzle > 0) & (tiling.thread_n & (tiling.thread_n - 1) == 0), width_b, tiling.thread_n)
+            moved = (tiling.swizzle > 0) & (tiling.thread_n & (tiling.thread_n - 1) == 0)
+            apart_b = np.where(moved, width_b, tiling.thread_n)
             passes_a = passes_a * in_one_place(rows, apart_a, width_a)
             passes_b = np.where(across > 2, width_b, passes_b) * in_one_place(across, apart_b, width_b)
     wavefronts, loads = of_a * passes_a + of_b * passes_b, of_a + of_b

@@ -157,7 +157,8 @@ class Record:
         """What the compiler said of a thread, by the names that `predict` takes; empty where nobody knows."""
         if self.resources is None:
             return {}
-        return {name: self.resources[name] for name in ("registers_per_thread", "local_bytes")}
+        taken = self.resources
+        return {"registers_per_thread": taken["registers_per_thread"], "local_bytes": taken["local_bytes"]}
 
     @property
     def ok(self) -> bool:

@@ -1,7 +1,7 @@
 """Registers that a thread needs, estimated from what it holds: linear, with coefficients for each kernel.
 
-`data/register_needs.toml` has the coefficients; `campaigns/register_needs.py` fits them to what the compiler made of the
-kernels of shipped records that are not held out: the registers of a thread, and the words of local memory beside.
+`data/register_needs.toml` has the coefficients; `campaigns/register_needs.py` fits them to what the compiler made of
+the kernels of shipped records that are not held out: the registers of a thread, and the words of local memory beside.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gemmsim.device import DATA
 from gemmsim.problem import Count, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from gemmsim.kernels import Kernel, Widths
 
 FILE = DATA / "register_needs.toml"
+FIRST = 8
+"""Vectors of a thread that take more registers than those after them: while few are needed the compiler is lavish."""
 
 
 def registers_needed(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[Count, Count]:
@@ -45,22 +49,25 @@ def held(kernel: Kernel, tiling: Tiling, widths: Widths) -> dict[str, Count]:
     smooth        vectors from global memory in tiles whose rows have a power of two of them: their addresses differ by
                   constants
     rough         vectors of other tiles: an address and a guard each
+    first         of both kinds of vectors the first ones, FIRST at most
     swizzled      places of operands that a swizzle moves: an address each
     """
     found: dict[str, Count] = {"any": 1, "lone": 1 * (tiling.threads <= WARP_SIZE)}
     if not kernel.staged:
         return found
     run = 1 if kernel.transposed else widths.shared_a
-    of_a = tiling.block_k // widths.global_a, ceil_div(tiling.block_m * tiling.block_k, widths.global_a * tiling.threads)
-    of_b = tiling.block_n // widths.global_b, ceil_div(tiling.block_k * tiling.block_n, widths.global_b * tiling.threads)
-    rough_a, rough_b = ((row & (row - 1)) > 0 for row, _ in (of_a, of_b))
-    vectors_a, vectors_b = of_a[1], of_b[1]
+    threads = tiling.threads
+    row_a, row_b = tiling.block_k // widths.global_a, tiling.block_n // widths.global_b
+    vectors_a = ceil_div(tiling.block_m * row_a, threads)
+    vectors_b = ceil_div(tiling.block_k * row_b, threads)
+    rough_a, rough_b = ((row & (row - 1)) > 0 for row in (row_a, row_b))
     rough = vectors_a * rough_a + vectors_b * rough_b
     found |= {
         "accumulators": tiling.thread_m * tiling.thread_n,
         "operands": tiling.thread_m * run + tiling.thread_n,
         "smooth": vectors_a + vectors_b - rough,
         "rough": rough,
+        "first": np.minimum(FIRST, vectors_a + vectors_b),
     }
     if kernel.prefetches and not kernel.copies:
         found["carried"] = vectors_a * widths.global_a + vectors_b * widths.global_b

@@ -62,7 +62,7 @@ class Compiled:
 
     @property
     def local_bytes(self) -> int:
-        """Local memory of a thread: a word that spills is stored by one instruction, as a rule, and loaded by another."""
+        """Local memory of a thread: as a rule a word that spills is stored by one instruction, loaded by another."""
         return self.spill_bytes // 2
 
 

@@ -144,7 +144,7 @@ def launch_rounds(
     full = np.floor(blocks / at_once)
     left = np.ceil((blocks - full * at_once) / device.sms)
     stays = fits_in_l2(problem, device)
-    later = tuple(np.where(stays, *both) for both in zip(warm, cold, strict=True))
+    later = np.where(stays, warm[0], cold[0]), np.where(stays, warm[1], cold[1])
 
     result = _result_cycles(problem, kernel, tiling, widths, device, known.l2_write_bytes_per_s)
     meeting = of.split_cycles * (tiling.split_k > 1)
@@ -158,7 +158,7 @@ def launch_rounds(
     begun, more, rest = full > 0, np.maximum(0.0, full - 1), left > 0
     of_full = [*rounds(resident, *((cold, later) if np.any(stays) else (cold,)))]
     (first_cycles, first_chain), (next_cycles, next_chain) = of_full[0], of_full[-1]
-    latency = tuple(np.where(begun, *both) for both in zip(later, cold, strict=True))
+    latency = np.where(begun, later[0], cold[0]), np.where(begun, later[1], cold[1])
     left = np.maximum(1.0, left)
     ((last_cycles, last_chain),) = rounds(left, latency)
     cycles = begun * wave(resident, cold[0], first_cycles, False) + more * wave(resident, later[0], next_cycles, True)
