@@ -341,11 +341,11 @@ class Kernel:
     def estimated(self, tiling: Tiling, widths: Widths) -> Resources:
         """What one block takes by the estimate of `register_needs.py`, rounded up to 8: as many registers as a thread
         can have of a block that still starts, and the others spill."""
-        needed, spared = (_eights(each) for each in registers_needed(self, tiling, widths))
-        most = np.minimum(MOST_REGISTERS, most_registers(tiling))
+        needed, spared = registers_needed(self, tiling, widths)
+        needed, most = np.ceil(needed / 8) * 8, np.minimum(MOST_REGISTERS, most_registers(tiling))
         registers = np.minimum(np.maximum(_squeezed(needed, tiling), LEAST_REGISTERS), most)
-        spilled = np.maximum(0, needed - spared - most)
-        taken = registers if _array(registers) else int(registers)
+        spilled = np.maximum(0, needed - np.floor(spared) - most)
+        taken = registers.astype(np.int64) if _array(registers) else int(registers)
         return Resources(tiling.threads, taken, self.shared_bytes(tiling), "estimate", spilled)
 
     def describe(self, tiling: Tiling) -> str:
@@ -380,15 +380,10 @@ def _widest(*multiples: Count) -> Count:
 def _squeezed(needed: Any, tiling: Tiling) -> Any:
     """Registers of a thread that needs so many: the compiler saves some where that lets a second block reside, or a
     third."""
-    warps = ceil_div(tiling.warps, SUB_CORES)
-    blocks = np.floor(LANE_REGISTERS * (1 + SAVED) / (needed * warps))
-    fit = LANE_REGISTERS // (np.maximum(1, blocks) * warps) // 8 * 8
-    return np.where((blocks == 2) | (blocks == 3), np.minimum(needed, fit), needed).astype(np.int64)
-
-
-def _eights(registers: Any) -> Any:
-    """The multiple of 8 that is no less."""
-    return np.ceil(registers / 8).astype(np.int64) * 8
+    of_block = 1.0 * ceil_div(tiling.warps, SUB_CORES)
+    blocks = np.floor(LANE_REGISTERS * (1 + SAVED) / (of_block * needed))
+    fit = np.floor(LANE_REGISTERS / 8 / (of_block * np.maximum(2, blocks))) * 8
+    return np.where((blocks == 2) | (blocks == 3), np.minimum(needed, fit), needed)
 
 
 def _extents(tiling: Tiling) -> Any:

@@ -50,7 +50,6 @@ def held(kernel: Kernel, tiling: Tiling, widths: Widths) -> dict[str, Count]:
                   constants
     rough         vectors of other tiles: an address and a guard each
     first         of both kinds of vectors the first ones, FIRST at most
-    swizzled      places of operands that a swizzle moves: an address each
     """
     found: dict[str, Count] = {"any": 1, "lone": 1 * (tiling.threads <= WARP_SIZE)}
     if not kernel.staged:
@@ -71,9 +70,6 @@ def held(kernel: Kernel, tiling: Tiling, widths: Widths) -> dict[str, Count]:
     }
     if kernel.prefetches and not kernel.copies:
         found["carried"] = vectors_a * widths.global_a + vectors_b * widths.global_b
-    if "swizzle" in kernel.fields:
-        moved = tiling.thread_m // widths.shared_a + tiling.thread_n // widths.shared_b
-        found["swizzled"] = (tiling.swizzle > 0) * moved
     return found
 
 

@@ -10,20 +10,20 @@ named scalars of `data/rounds.toml`, which `campaigns/rounds.py` chooses and doc
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from gemmsim.banks import PASS_BYTES
-from gemmsim.calibration import calibration
+from gemmsim.calibration import Calibration, calibration
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.launch import fits_in_l2
 from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
-from gemmsim.pipeline.timing import timing
+from gemmsim.pipeline.timing import Timing, timing
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.spills import LINE_BYTES, Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
@@ -81,16 +81,17 @@ class Demand:
 
 @dataclass(frozen=True)
 class LaunchRounds:
-    """Cycles of a launch: `cycles` in all, and of its kinds of waves (how many, cycles of one block alone whose
-    resources are infinitely fast but for its own work)."""
+    """Cycles of a launch: `cycles` in all; tiles of k of a block; and of the kinds of waves (how many, cycles of a tile
+    of one block alone whose resources are infinitely fast but for its own work)."""
 
     cycles: Any
+    steps: Any
     lonely_waves: tuple[tuple[Any, Any], ...]
 
     @property
     def latency(self) -> Any:
         """Cycles that would remain if every resource were infinitely fast."""
-        return sum(times * cycles for times, cycles in self.lonely_waves)[()]
+        return (self.steps * sum(times * cycles for times, cycles in self.lonely_waves))[()]
 
 
 def launch_rounds(
@@ -116,26 +117,13 @@ def launch_rounds(
     hit = _or(known.l2_latency_far_cycles, _or(known.l2_latency_near_cycles, 300.0))
     # a block waits for the slowest of its loads, unless another that reads the same has waited before: half and half
     cold, warm = ((missed + _or(known.cold_slowest_cycles, missed)) / 2, missed), (hit, hit)
-    tiles, times = grid(problem, tiling), timing(device, known)
+    tiles, times = grid(problem, tiling), _timing(device, known)
     steps = tiles.steps if kernel.staged else problem.k / UNROLLED
     demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, of)
-    spills, shared_bytes = demand.spills, kernel.shared_bytes(tiling)
+    spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
     barriers = 0 if not kernel.staged else 1 if kernel.prefetches else 2
-    barrier = barriers * (times.barrier_cycles + times.arrival_cycles * ceil_div(tiling.threads, WARP_SIZE))
-
-    def rounds(resident: Any, *latencies: tuple[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        """(cycles of a round, the same of one block whose resources are its own) for each latency: of the first batch
-        of loads, of those that follow it."""
-        missing = spills.missing(resident, shared_bytes, device.capability)
-        alone = demand.alone + spills.waits * (times.l1_cycles + missing * hit)
-        below = demand.below + missing * spills.lines * LINE_BYTES * times.load_cycles_per_byte
-        for first, again in latencies:
-            if kernel.copies:
-                chain = np.maximum(alone + barrier, first / np.maximum(1, tiling.stages - 1))
-            else:
-                chain = np.maximum(alone, np.minimum(1, spills.batches) * first + demand.exposed * alone)
-                chain = chain + np.maximum(0, spills.batches - 1) * again + barrier
-            yield served(resident, np.maximum(demand.work, below), chain), chain
+    barrier = barriers * (times.barrier_cycles + times.arrival_cycles * warps)
+    begun_with, more_batches = np.minimum(1, spills.batches), np.maximum(0, spills.batches - 1)
 
     # whole numbers as floats, which arrays divide several times as fast; exact below 2^52
     blocks = 1.0 * tiles.blocks
@@ -143,28 +131,45 @@ def launch_rounds(
     at_once = resident * device.sms
     full = np.floor(blocks / at_once)
     left = np.ceil((blocks - full * at_once) / device.sms)
-    stays = fits_in_l2(problem, device)
-    later = np.where(stays, warm[0], cold[0]), np.where(stays, warm[1], cold[1])
+
+    lacks = np.any(spills.held_lines)  # a great many do without, whose shared memory then does not matter
+    missing = spills.missing(resident, kernel.shared_bytes(tiling), device.capability) if lacks else 0.0
+    alone = demand.alone + spills.waits * (times.l1_cycles + missing * hit)
+    below = demand.below + missing * spills.lines * LINE_BYTES * times.load_cycles_per_byte
+    most, exposed = np.maximum(demand.work, below), demand.exposed * alone
+
+    def chain(first: Any, again: Any) -> Any:
+        """Cycles of a round of one block whose resources are its own, by the latencies of its first batch of loads and
+        of those that follow it."""
+        if kernel.copies:
+            return np.maximum(alone + barrier, first / np.maximum(1, tiling.stages - 1))
+        return np.maximum(alone, begun_with * first + exposed) + (more_batches * again + barrier)
 
     result = _result_cycles(problem, kernel, tiling, widths, device, known.l2_write_bytes_per_s)
     meeting = of.split_cycles * (tiling.split_k > 1)
 
-    def wave(resident: Any, latency: Any, cycles: Any, following: Any) -> Any:
+    def wave(resident: Any, latency: Any, cycles: Any, following: Any = None) -> Any:
         """Cycles of a wave; behind another, the beginnings and ends of its blocks and their computing hide each
         other."""
         inside, ends = steps * cycles, latency + resident * result + meeting
-        return np.where(following & (resident > 1), np.maximum(inside, ends), inside + ends)
+        if following is None:
+            return inside + ends
+        return inside + ends - (following & (resident > 1)) * np.minimum(inside, ends)
 
-    begun, more, rest = full > 0, np.maximum(0.0, full - 1), left > 0
-    of_full = [*rounds(resident, *((cold, later) if np.any(stays) else (cold,)))]
-    (first_cycles, first_chain), (next_cycles, next_chain) = of_full[0], of_full[-1]
-    latency = np.where(begun, later[0], cold[0]), np.where(begun, later[1], cold[1])
-    left = np.maximum(1.0, left)
-    ((last_cycles, last_chain),) = rounds(left, latency)
-    cycles = begun * wave(resident, cold[0], first_cycles, False) + more * wave(resident, later[0], next_cycles, True)
-    cycles = cycles + rest * wave(left, latency[0], last_cycles, begun)
-    chains = ((begun, steps * first_chain), (more, steps * next_chain), (rest, steps * last_chain))
-    return LaunchRounds(cycles[()], chains)
+    begun, more, rest, left = full > 0, np.maximum(0.0, full - 1), left > 0, np.maximum(1.0, left)
+    first_chain = next_chain = last_chain = chain(*cold)
+    first = following = served(resident, most, first_chain)
+    later = latest = cold[0]
+    stays = fits_in_l2(problem, device)
+    if np.any(stays):
+        next_chain = np.where(stays, chain(*warm), first_chain)
+        last_chain = np.where(begun, next_chain, first_chain)
+        following = served(resident, most, next_chain)
+        later = np.where(stays, warm[0], cold[0])
+        latest = np.where(begun, later, cold[0])
+    cycles = begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
+    cycles = cycles + rest * wave(left, latest, served(left, most, last_chain), begun)
+    return LaunchRounds(cycles[()], steps, ((begun, first_chain), (more, next_chain), (rest, last_chain)))
 
 
 def served(users: Any, demand: Any, alone: Any) -> Any:
@@ -176,8 +181,9 @@ def served(users: Any, demand: Any, alone: Any) -> Any:
     it finds (users - 1) (t - elsewhere) / t others there, each of which takes `demand`; that is quadratic in t.
     """
     elsewhere = np.maximum(0, alone - demand)
-    half = (elsewhere + users * demand) / 2
-    return half + np.sqrt(half * half - (users - 1) * demand * elsewhere)
+    all_of_it = users * demand
+    half = 0.5 * (elsewhere + all_of_it)
+    return half + np.sqrt(half * half - (all_of_it - demand) * elsewhere)
 
 
 def demand_of(
@@ -205,7 +211,7 @@ def demand_of(
         below = bytes_ * _below(problem, device, bytes_, problem.k / UNROLLED, tiling)
         return Demand(work, work, below, 1.0, lacking)
     wavefronts, requests = shared
-    times = timing(device, calibration(device))
+    times = _timing(device, calibration(device))
     ffma = tiling.block_m * tiling.block_n * tiling.block_k / device.fp32_lanes_per_sm * of.pace.get(kernel.name, 0.0)
     _, loads = carried(tiling, widths)
     issue = (
@@ -229,9 +235,10 @@ def demand_of(
 
 
 def joined(issue: Any, data: Any) -> Any:
-    """Cycles of two resources that overlap, but not entirely: the cube root of the sum of cubes, which is the longer
-    where one is short, and a quarter more where they are equal."""
-    return np.cbrt(issue * issue * issue + data * data * data)
+    """Cycles of two resources that overlap, but not entirely: the fourth root of the sum of their fourth powers, which
+    is the longer where one is short, and a fifth more where they are equal."""
+    issue, data = issue * issue, data * data
+    return np.sqrt(np.sqrt(issue * issue + data * data))
 
 
 def _exposed(kernel: Kernel, tiling: Tiling, widths: Widths, of: Scalars) -> Any:
@@ -272,6 +279,11 @@ def _result_cycles(
     through_sums = np.where(tiling.split_k > 1, 2.5, 1.0)
     rate = _or(l2_write, device.l2_bytes_per_s / 2) / device.sms / device.clock_hz
     return problem.element_bytes * rows * columns * again * through_sums / rate
+
+
+@lru_cache(maxsize=64)
+def _timing(device: Device, known: Calibration) -> Timing:
+    return timing(device, known)
 
 
 def _or(known: float | None, otherwise: float) -> float:

@@ -63,14 +63,13 @@ class Spills:
 def spills(kernel: Kernel, tiling: Tiling, widths: Widths, registers: Any, spilled: Any) -> Spills:
     """The spills of a kernel whose threads have so many registers and `spilled` words of local memory."""
     warps = ceil_div(tiling.threads, WARP_SIZE)
+    spilled = spilled if np.any(spilled) else 0.0
     if not kernel.staged:
         return Spills(warps * spilled, warps * spilled)
     elements, loads = carried(tiling, widths)
     run = 1 if kernel.transposed else widths.shared_a
     fragments = tiling.thread_m * run + tiling.thread_n
     core = tiling.thread_m * tiling.thread_n + fragments
-    if "swizzle" in kernel.fields:  # what a swizzle moves has no base in common
-        core = core + (tiling.swizzle > 0) * (tiling.thread_m / widths.shared_a + tiling.thread_n / widths.shared_b)
     again = np.minimum(np.maximum(0, core + REGISTERS_BESIDE - registers), spilled) * (tiling.block_k / run)
     if kernel.copies:
         batches = 0.0
