@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -17,15 +17,38 @@ from gemmsim.device import DATA
 from gemmsim.problem import Count, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
 
-if TYPE_CHECKING:
-    from gemmsim.kernels import Kernel, Widths
-
 FILE = DATA / "register_needs.toml"
 FIRST = 8
 """Vectors of a thread that take more registers than those after them: while few are needed the compiler is lavish."""
 
 
-def registers_needed(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[Count, Count]:
+class Traits(Protocol):
+    """What counts of a kernel (`gemmsim.kernels.Kernel`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def staged(self) -> bool: ...
+    @property
+    def transposed(self) -> bool: ...
+    @property
+    def prefetches(self) -> bool: ...
+    @property
+    def copies(self) -> bool: ...
+
+
+class Accesses(Protocol):
+    """What counts of the widths of its accesses (`gemmsim.kernels.Widths`)."""
+
+    @property
+    def global_a(self) -> Count: ...
+    @property
+    def global_b(self) -> Count: ...
+    @property
+    def shared_a(self) -> Count: ...
+
+
+def registers_needed(kernel: Traits, tiling: Tiling, widths: Accesses) -> tuple[Count, Count]:
     """(registers that a thread needs, those of them that it can do without and need not spill); not rounded.
 
     It can do without the addresses that are computed anew from others as soon as registers are short.
@@ -38,7 +61,7 @@ def registers_needed(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[Co
     return needed, coefficients.get("smooth", 0) * amounts.get("smooth", 0)
 
 
-def held(kernel: Kernel, tiling: Tiling, widths: Widths) -> dict[str, Count]:
+def held(kernel: Traits, tiling: Tiling, widths: Accesses) -> dict[str, Count]:
     """What a thread holds, by what the coefficients are called.
 
     any           1: sizes, counters, bases

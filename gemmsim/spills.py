@@ -78,7 +78,7 @@ def spills(kernel: Kernel, tiling: Tiling, widths: Widths, registers: Any, spill
         batches = 1 + np.minimum(lacking, np.minimum(elements, spilled)) * (loads / elements)
     else:
         without_address = np.minimum(loads, spilled / WORDS_OF_ADDRESS)
-        batches = 1 + loads / LOADS_UNDER_WAY + without_address / LOADS_WITHOUT_ADDRESS
+        batches = 1 + loads / LOADS_UNDER_WAY + np.maximum(0, without_address / LOADS_WITHOUT_ADDRESS - 1)
     tiny = tiling.thread_m * tiling.thread_n * tiling.block_k <= UNROLLED_FFMA
     return Spills(
         warps * (spilled + 2 * again), warps * spilled, again / WORDS_TOGETHER, batches * np.where(tiny, 0.5, 1.0)

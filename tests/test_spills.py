@@ -37,7 +37,7 @@ def test_enough_registers():
 def test_addresses_that_spill_are_loaded_once_a_tile():
     found = of("register", "64x64x16/8x8", 255, 30)  # 64 + 8 x 4 + 8 registers for sums and operands
     assert (found.lines, found.waits) == (2 * 30, 0)  # of two warps
-    assert found.batches == 1 + 32 / 40 + (30 / WORDS_OF_ADDRESS) / 3  # of 32 loads
+    assert found.batches == 1 + 32 / 40 + (30 / WORDS_OF_ADDRESS) / 3 - 1  # of 32 loads
 
 
 def test_sums_that_spill_are_loaded_and_stored_in_every_small_iteration():

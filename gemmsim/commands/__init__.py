@@ -206,11 +206,11 @@ class Code(NamedTuple):
 def _code(args: argparse.Namespace, asked: Configuration) -> Code:
     """What --registers, --compile or the table tell of the machine code."""
     given = registers_of(args)
-    if given is not None:
-        return Code(given, [])
-    if not args.compile:
+    if given is not None or not args.compile:
         known = register_table.compiled(asked.kernel, asked.problem, asked.tiling, asked.device.capability)
-        return Code(known.registers_per_thread, [], local_bytes=known.local_bytes) if known else Code(None, [])
+        if known is None or given not in (None, known.registers_per_thread):
+            return Code(given, [])
+        return Code(known.registers_per_thread, [], local_bytes=known.local_bytes)
     from gemmsim.gpu.compile import compile_kernel
 
     cubin = compile_kernel(asked.kernel, asked.kernel.launch(asked.problem, asked.tiling), asked.device.capability)
