@@ -159,7 +159,8 @@ def launch_rounds(
     begun, more, rest, left = full > 0, np.maximum(0.0, full - 1), left > 0, np.maximum(1.0, left)
     first_chain = next_chain = last_chain = chain(*cold)
     first = following = served(resident, most, first_chain)
-    later = latest = cold[0]
+    later: Any = cold[0]
+    latest: Any = cold[0]
     stays = fits_in_l2(problem, device)
     if np.any(stays):
         next_chain = np.where(stays, chain(*warm), first_chain)
