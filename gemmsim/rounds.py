@@ -118,8 +118,7 @@ def launch_rounds(
         computing = np.maximum(demand.alone * lonely, demand.data)
         barrier = 12.0 + 2.0 * 2.0 * warps
         issue, data, below = demand.issue * lonely * resident, demand.data * resident, demand.below * resident
-        most = np.maximum(np.maximum(issue, data), below)
-        busy = _cube(most) + _cube(np.minimum(issue, data))
+        most, other = _cube(np.maximum(np.maximum(issue, data), below)), _cube(np.minimum(issue, data))
         for latency in latencies:
             if not kernel.staged:
                 chain = of.unstaged_latency * latency + np.maximum(demand.issue, demand.data)
@@ -130,7 +129,7 @@ def launch_rounds(
             else:
                 chain = latency + computing + 2 * barrier
             chain = np.maximum(chain, demand.code)
-            yield np.cbrt(busy + _cube(chain)), chain
+            yield np.cbrt(most + _cube(chain) + other), chain
 
     # whole numbers as floats, which arrays divide several times as fast; exact below 2^52
     blocks = 1.0 * tiles.blocks

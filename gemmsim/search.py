@@ -110,7 +110,7 @@ def rank(
     results = in_full(best.results, spaces, tell)[:kept]
     if not results:
         raise InputError(_nothing_left(spaces))
-    results = refined(results, spaces, simulated, tell)
+    results = refined(results, spaces, min(simulated, len(results)), tell)
     return Found(
         spaces[0].problem, spaces[0].device, tuple(spaces), tuple(results[:top]), tuple(results[top:]), best.seen,
         ranked_s - start_s, perf_counter() - ranked_s,
