@@ -26,7 +26,7 @@ from gemmsim.expressions import Expression
 from gemmsim.kernel_rules import NEUTRAL
 from gemmsim.kernels import Kernel
 from gemmsim.occupancy import occupancy
-from gemmsim.problem import Problem, whole_number
+from gemmsim.problem import Problem, numbered, whole_number
 from gemmsim.rules import Rule, Symbol, legal
 from gemmsim.sensible import default_values, sensible
 from gemmsim.tables import LAYOUTS, ORDERS, Column, Rows, Table, combined, product, rows_of
@@ -45,8 +45,6 @@ ORDER = (
     *ORDERS, *LAYOUTS,
 )  # fmt: skip
 """In which fields join: those early of which most values are illegal."""
-
-BITS = 32
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,8 @@ class Space:
         symbols = self._tiling({name: Symbol(name) for name in self.kernel.fields})
         waiting = [(rule, _read(rule.holds(symbols))) for rule in self.all_rules]
         known: set[str] = set()
-        first, others = [], []
+        first: list[Level] = []
+        others: list[Level] = []
         for name in sorted(self.kernel.fields, key=ORDER.index):
             alone = name in ORDERS + LAYOUTS
             now = [names <= known | {name} and not (alone and len(names) > 2) for _, names in waiting]
@@ -202,7 +201,7 @@ class Space:
         _, others, _ = self._plan
         count = _length(rows)
         allowed = {level.name: np.broadcast_to(level.allowed(rows), (count, len(level.values))) for level in others}
-        alike = _alike(np.hstack([np.empty((count, 0), bool), *allowed.values()]))
+        alike = numbered((column.astype(np.int64) for of_value in allowed.values() for column in of_value.T), count)
         for number in range(int(alike.max()) + 1):
             members = np.flatnonzero(alike == number)
             values = {level.name: level.values[allowed[level.name][members[0]]] for level in others}
@@ -277,15 +276,6 @@ def _all(pieces: Sequence[Rows]) -> Rows:
     if len(pieces) == 1:
         return pieces[0]
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-
-
-def _alike(flags: NDArray[np.bool_]) -> Column:
-    """A number for each row, from 0 on, the same for rows that are the same."""
-    numbers = np.zeros(len(flags), np.int64)
-    for start in range(0, flags.shape[1], BITS):
-        bits = flags[:, start : start + BITS]
-        numbers = np.unique((numbers << BITS) + bits @ (1 << np.arange(bits.shape[1])), return_inverse=True)[1]
-    return numbers
 
 
 def _joined(parts: Sequence[Any]) -> Any:
