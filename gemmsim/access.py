@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, product
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,6 +231,11 @@ def column_in_b(column: Lanes, tiling: Tiling, widths: Widths) -> Lanes:
     return column ^ column // SWIZZLED_COLUMNS * widths.shared_b % SWIZZLED_COLUMNS if tiling.swizzle else column
 
 
+def _of_shape(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """As `np.broadcast_to`, which takes long where nothing is to be done."""
+    return values if values.shape == shape else np.broadcast_to(values, shape)
+
+
 @dataclass(frozen=True)
 class _Plan:
     """One access to shared memory as the sources write it.
@@ -261,8 +266,8 @@ class _Plan:
             times = times * (len(self.outer) * len(self.inner) // len(inner))
         row, number, active = runs.spread()
         shape = (len(runs.first), len(outer) * len(inner), len(times), WARP_SIZE)
-        elements = np.broadcast_to(self.place(row, number, *pairs(outer, inner)), shape).reshape(-1, *shape[2:])
-        active = np.broadcast_to(active, shape).reshape(elements.shape)
+        elements = _of_shape(self.place(row, number, *pairs(outer, inner)), shape).reshape(-1, *shape[2:])
+        active = _of_shape(active, shape).reshape(elements.shape)
         instructions = len(self.runs.first) * len(self.outer) * len(self.inner)
         return SharedAccess(self.name, self.direction, self.width, elements, active, times, instructions, self.start)
 

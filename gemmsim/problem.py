@@ -55,7 +55,7 @@ def nearest_whole(value: float, least: int, most: int) -> str:
 
 def require_one_shape(*values: Count) -> None:
     """Raise InputError unless arrays among `values` broadcast together."""
-    shapes = [np.shape(value) for value in values]
+    shapes = [np.shape(value) for value in values if not isinstance(value, int)]
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:
