@@ -54,8 +54,8 @@ def refined(results: Sequence[Result], spaces: Sequence[Space], simulated: int, 
     """The same, the first of them in what suits their tiles best, and of these so many simulated; the fastest first.
 
     Where both routes were asked, the time is the geometric mean of what they say: it orders configurations better than
-    either, since they err for different reasons (docs/accuracy.md). The times of the others are moved by as much as
-    those of the simulated ones are, by the median.
+    either, since they err for different reasons (`benchmarks/refining.py`). The times of the others are moved by as
+    much as those of the simulated ones are, by the median.
     """
     by_kernel = {of.kernel.name: of for of in spaces}
     found = [*results]
@@ -65,7 +65,7 @@ def refined(results: Sequence[Result], spaces: Sequence[Space], simulated: int, 
     found = _ordered(found)
     try:
         for at, each in enumerate(found[:simulated]):
-            found[at] = _simulated(each, by_kernel[each.kernel.name])
+            found[at] = simulated_too(each, by_kernel[each.kernel.name])
             tell("simulated", at + 1, min(simulated, len(found)))
     except InputError:  # too little is known of the device
         return _ordered(replace(each, time_s=each.analytic_s, simulated_s=None) for each in found)
@@ -109,7 +109,7 @@ def _predicted(of: Space, results: Sequence[Result], tilings: Tiling) -> Iterato
         yield replace(each, tiling=_one(tilings, at), time_s=time_s, analytic_s=time_s, bound_by=bound)
 
 
-def _simulated(result: Result, of: Space) -> Result:
+def simulated_too(result: Result, of: Space) -> Result:
     """The same with the simulated time, and the mean of both routes."""
     launch = of.problem, result.kernel, result.tiling, of.device
     program, fit = described_program(*launch), int(predict(*launch).occupancy.blocks_per_sm)
