@@ -4,7 +4,7 @@ Field by field a list of configurations grows by the values of the next field, a
 the fields that it reads are there: what breaks one is never multiplied further. A rule sees old fields as a column
 and new values as a row, so that what only reads old ones is computed once for all new values. The order of blocks and
 the layout of tiles come last and are not multiplied out: rows that allow the same values of these make a table
-together, a product. No table is larger than a chunk, whatever the size of the space.
+together, a product. No table is larger than its axes allow, whatever the size of the space.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from gemmsim.sensible import default_values, sensible
 from gemmsim.tables import LAYOUTS, ORDERS, Column, Rows, Table, combined, product, rows_of
 from gemmsim.tiling import LARGEST_TILE, RANGES, TILING_RULES, Tiling
 
-CHUNK_ROWS = 2**13
+ENUMERATED_ROWS = 2**14
 """Rows of the first axis that are enumerated together, about."""
-CHUNK_CELLS = 2**14
-"""Configurations of a table that differ in more than the order of blocks, about: the columns that a formula reads and
-writes stay in the caches of a core."""
+TABLE_ROWS = 2**11
+"""Rows of a table. With nine layouts or so each, the columns that a formula reads and writes stay in the caches of a
+core; where there are more, fewer of them differ in their time."""
+LISTED = 2**14
+"""Configurations of a list."""
 LISTED_ROWS = 2**8
 """Rows of the first axis whose configurations are listed together: each can have some hundred."""
 
@@ -102,20 +104,20 @@ class Space:
             *of.launch_rules(problem), *self.rules, *(rule_of(condition, of) for condition in self.where),
         )  # fmt: skip
 
-    def tables(self, cells: int = CHUNK_CELLS) -> Iterator[Table]:
-        """Every configuration once, in tables of about so many `cells`. Whether it launches is not asked: that is known
-        with its time."""
-        for rows in self._rows(CHUNK_ROWS):
-            for _, table in self._tables(rows, cells):
+    def tables(self, rows: int = TABLE_ROWS) -> Iterator[Table]:
+        """Every configuration once, in tables of up to so many `rows` of the first axis. Whether it launches is not
+        asked: that is known with its time."""
+        for first_axis in self._rows(ENUMERATED_ROWS):
+            for _, table in self._tables(first_axis, rows):
                 yield table
 
-    def chunks(self, rows: int = CHUNK_CELLS) -> Iterator[Tiling]:
+    def chunks(self, rows: int = LISTED) -> Iterator[Tiling]:
         """Every configuration once that launches, up to `rows` at a time, in an order that does not depend on `rows`.
 
         The fields of each Tiling are int64 arrays of one length, or whole numbers where the kernel has no such field.
         """
         for first_axis in self._rows(LISTED_ROWS):
-            lists = [self._listed(number, table) for number, table in self._tables(first_axis, CHUNK_CELLS)]
+            lists = [self._listed(number, table) for number, table in self._tables(first_axis, LISTED_ROWS)]
             if lists:
                 order = np.argsort(np.concatenate([number for number, _ in lists]), kind="stable")
                 whole = {name: _joined([vars(each)[name] for _, each in lists]) for name in vars(lists[0][1])}
@@ -195,7 +197,7 @@ class Space:
         grown = {old: column.take(row) for old, column in rows.items()}
         return {**grown, level.name: level.values.take(kept - row * len(level.values))}
 
-    def _tables(self, rows: Rows, cells: int) -> Iterator[tuple[Column, Table]]:
+    def _tables(self, rows: Rows, most: int) -> Iterator[tuple[Column, Table]]:
         """Tables of these rows of the first axis, each with the numbers of its rows: those for which the same orders
         and layouts are legal, as far as rules read one field beside them."""
         _, others, _ = self._plan
@@ -206,9 +208,8 @@ class Space:
             members = np.flatnonzero(alike == number)
             values = {level.name: level.values[allowed[level.name][members[0]]] for level in others}
             if all(map(len, values.values())):
-                step = max(1, cells // math.prod(len(values[name]) for name in LAYOUTS if name in values))
-                for start in range(0, len(members), step):
-                    yield from self._table(rows, members[start : start + step], values)
+                for start in range(0, len(members), most):
+                    yield from self._table(rows, members[start : start + most], values)
 
     def _table(self, rows: Rows, members: Column, values: Rows) -> Iterator[tuple[Column, Table]]:
         """The table of some rows with every order and layout, and which rows these are; none where no rule is met."""
