@@ -147,12 +147,12 @@ def access_costs(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: 
     """Every access of a block to shared memory and its cost for one tile of k, by simulating every lane."""
     if not kernel.staged:
         return ()
-    each = (_operand_costs(of, kernel, *what_matters(of, kernel, tiling, widths), element_bytes) for of in OPERANDS)
+    each = (operand_costs(of, kernel, *what_matters(of, kernel, tiling, widths), element_bytes) for of in OPERANDS)
     return tuple(in_order(kernel, *each))
 
 
 @lru_cache(maxsize=65536)
-def _operand_costs(
+def operand_costs(
     operand: Operand, kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int
 ) -> tuple[AccessCost, ...]:
     """The same of the tile of one operand."""
