@@ -72,7 +72,9 @@ def checked_lanes(byte_addresses: Any, active: Any, width_bytes: int) -> tuple[L
     given = np.asarray(byte_addresses)
     if given.dtype.kind not in "iu":
         raise InputError(f"byte addresses are whole numbers below 2^63; these are of the type {given.dtype}")
-    addresses, active = np.broadcast_arrays(given.astype(np.int64, copy=False), np.asarray(active, bool))
+    addresses, active = given.astype(np.int64, copy=False), np.asarray(active, bool)
+    if addresses.shape != active.shape:
+        addresses, active = np.broadcast_arrays(addresses, active)
     if addresses.shape[-1:] != (32,):
         raise InputError(f"a warp access has 32 lanes, on the last axis; this one has the shape {addresses.shape}")
     wrong = active & ((addresses & (width_bytes - 1) != 0) | (addresses < 0))
@@ -102,9 +104,12 @@ def passes(byte_addresses: Any, active: Any, width_bytes: int, store: bool) -> P
         counts = group_passes(unit, per_pass, per_pass)
     else:
         merged = _merges(addresses, active)
-        counts = np.empty((3, len(unit)), np.int64)
-        for rows, group_lanes in ((~merged, per_pass), (merged, 2 * per_pass)):
-            counts[:, rows] = group_passes(unit[rows], per_pass, group_lanes)
+        if merged.all() or not merged.any():
+            counts = group_passes(unit, per_pass, 2 * per_pass if merged.all() else per_pass)
+        else:
+            counts = np.empty((3, len(unit)), np.int64)
+            for rows, group_lanes in ((~merged, per_pass), (merged, 2 * per_pass)):
+                counts[:, rows] = group_passes(unit[rows], per_pass, group_lanes)
     wavefronts, ideal, degree = counts.reshape(3, *warps)
     return Passes(wavefronts, ideal, degree)
 
@@ -235,7 +240,7 @@ def group_passes(unit: Lanes, units_per_pass: int, group_lanes: int) -> Lanes:
     in_bank = np.bincount(slot[distinct], minlength=units_per_pass * len(groups))
     of_group = in_bank.reshape(len(groups), units_per_pass).max(axis=1, initial=0)
     per_warp = of_group.reshape(len(unit), 32 // group_lanes)
-    return np.stack([per_warp.sum(axis=1), (per_warp > 0).sum(axis=1), per_warp.max(axis=1)])
+    return np.array([per_warp.sum(axis=1), (per_warp > 0).sum(axis=1), per_warp.max(axis=1, initial=0)])
 
 
 def is_first(active: Mask, *keys: Lanes) -> Mask:

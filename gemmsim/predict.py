@@ -7,6 +7,7 @@ time is neither their sum nor the longest: `rounds.py` joins them. docs/theory.m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from gemmsim.launch_waves import Waves
 from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.port_shares import PortShare, port_share
-from gemmsim.problem import Count, Problem, ceil_div, require_one_shape
+from gemmsim.problem import Count, Problem, ceil_div, numbered, require_one_shape
 from gemmsim.rounds import lanes_at_work, launch_rounds
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
@@ -191,13 +192,18 @@ def block_extents(problem: Problem, kernel: Kernel, tiling: Tiling) -> tuple[Any
 
 def counted_shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) -> tuple[Any, Any]:
     """(wavefronts, requests) of a block and tile of k; where arrays come in, each distinct case once."""
-    cases = np.broadcast_arrays(*(getattr(tiling, name) for name in FIELDS), *vars(widths).values())
-    if not cases[0].ndim:
+    given = [*(getattr(tiling, name) for name in FIELDS), *vars(widths).values()]
+    if not any(np.ndim(each) for each in given):
         loads, stores = shared_per_tile(kernel, tiling, widths, element_bytes)
         return loads.wavefronts + stores.wavefronts, loads.requests + stores.requests
-    table, which = np.unique(np.stack([case.ravel() for case in cases], axis=1), axis=0, return_inverse=True)
-    counts = np.array([_shared_case(kernel, tuple(map(int, row)), element_bytes) for row in table])
-    wavefronts, requests = counts[which.ravel()].T.reshape(2, *cases[0].shape)
+    shape = np.broadcast_shapes(*map(np.shape, given))
+    columns = [np.broadcast_to(each, shape).ravel() for each in given]
+    which = numbered((column for column, each in zip(columns, given, strict=True) if np.ndim(each)), math.prod(shape))
+    of_each = np.empty(int(which.max(initial=-1)) + 1, np.int64)  # a place where it is
+    of_each[which] = np.arange(len(which))
+    cases = zip(*(column[of_each].tolist() for column in columns), strict=True)
+    counts = np.array([_shared_case(kernel, case, element_bytes) for case in cases])
+    wavefronts, requests = counts[which].T.reshape(2, *shape)
     return wavefronts, requests
 
 

@@ -6,6 +6,7 @@ takes well below a microsecond; what leads a ranking is predicted in full afterw
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,12 @@ from gemmsim.occupancy import blocks_that_fit
 from gemmsim.predict import LAUNCH_OVERHEAD_S
 from gemmsim.problem import Problem, ceil_div, common_power
 from gemmsim.rounds import launch_rounds
+from gemmsim.tables import AXES
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 BANKS = 32
+WORTH_CHOOSING = 4
+"""Layouts of a run, on average, from which on it takes less to choose one of each than to go on with all."""
 
 
 def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Device) -> Any:
@@ -32,10 +36,42 @@ def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Devic
     fit = blocks_that_fit(device.capability, resources.threads, resources.registers_per_thread, resources.shared_bytes)
     shared = estimated_shared(kernel, tilings, widths)
     taken = resources.registers_per_thread, resources.spilled
-    rounds = launch_rounds(problem, kernel, tilings, widths, device, shared, fit, *taken)
+    bytes_that_count = (resources.spilled > 0) * resources.shared_bytes  # of L1, which spills share
     known = calibration(device)
-    time_s = rounds.cycles / (known.clock_hz or device.clock_hz) + (known.launch_overhead_s or LAUNCH_OVERHEAD_S)
-    return np.where(fit > 0, time_s, np.inf)
+
+    def seconds(chosen: Callable[[Any], Any]) -> Any:
+        """Of those that are chosen of every array."""
+        of = Tiling.unchecked(**{name: chosen(value) for name, value in vars(tilings).items()})
+        wide, blocks = Widths(*map(chosen, vars(widths).values())), chosen(fit)
+        accesses = chosen(shared[0]), chosen(shared[1])
+        rounds = launch_rounds(problem, kernel, of, wide, device, accesses, blocks, *map(chosen, taken))
+        time_s = rounds.cycles / (known.clock_hz or device.clock_hz) + (known.launch_overhead_s or LAUNCH_OVERHEAD_S)
+        return np.where(blocks > 0, time_s, np.inf)
+
+    return _run_by_run(seconds, tilings, (fit, bytes_that_count, *taken, *shared, *vars(widths).values()))
+
+
+def _run_by_run(seconds: Callable[[Callable[[Any], Any]], Any], tilings: Tiling, deciding: Sequence[Any]) -> Any:
+    """The same once for each run of neighbouring layouts of a table that are alike in all that decides."""
+    shape = np.broadcast_shapes(*(np.shape(value) for value in vars(tilings).values()))
+    if len(shape) < AXES or shape[2] == 1:
+        return seconds(lambda value: value)
+    begins = np.zeros((shape[0], 1, shape[2]), bool)
+    begins[..., 0] = True
+    for value in deciding:
+        if np.ndim(value) and value.shape[2] > 1:
+            begins[..., 1:] |= value[..., 1:] != value[..., :-1]
+    if WORTH_CHOOSING * np.count_nonzero(begins) > begins.size:
+        return seconds(lambda value: value)
+    rows, _, layouts = np.nonzero(begins)
+
+    def chosen(value: Any) -> Any:
+        if not np.ndim(value):
+            return value
+        return value[rows if value.shape[0] > 1 else 0, :, layouts if value.shape[2] > 1 else 0]
+
+    found = seconds(chosen).reshape(len(rows), -1)
+    return np.moveaxis(found[np.cumsum(begins).reshape(shape[0], shape[2]) - 1], 2, 1)
 
 
 def _once(values: Any) -> Any:

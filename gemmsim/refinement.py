@@ -1,8 +1,8 @@
 """The first configurations of a ranking looked at more closely than millions can be.
 
-All are predicted in full, wavefronts counted and registers looked up. The first get the layout of tiles and the order
-of blocks that suit them best, and are simulated, their programs told from the kernel's description, so that none is
-favored. What comes to the front that way is simulated in its turn, until all that lead have been.
+All are predicted in full, wavefronts counted and registers looked up. The first get the warps, stages, widths, layouts
+and orders that suit their tiles best, and are simulated, their programs told from the kernel's description, so that
+none is favored. What comes to the front that way is simulated in its turn, until all that lead have been.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.errors import InputError
 from gemmsim.pipeline.described import described_program
 from gemmsim.predict import predict
-from gemmsim.scoring import Result
+from gemmsim.scoring import TELLING, Result
 from gemmsim.simulated_times import simulated_s
 from gemmsim.spaces import Space
-from gemmsim.tables import LAYOUTS, ORDERS, rows_of, size_of
+from gemmsim.tables import ORDERS, rows_of, size_of
 from gemmsim.tiling import FIELDS, Tiling
 
 Tell = Callable[[str, int, int], None]
 """What hears of long work: (phase, done, of how many)."""
 SUITED = 24
-"""Configurations whose other layouts and orders are tried."""
+"""Configurations of which all is tried that leaves their tiles as they are."""
 NEARLY = 1.01
 """Traffic that is no more than so many times the least is as good: the simplest order of blocks is taken then."""
 
@@ -51,22 +51,21 @@ def in_full(results: Sequence[Result], spaces: Sequence[Space], tell: Tell = unt
 
 
 def refined(results: Sequence[Result], spaces: Sequence[Space], simulated: int, tell: Tell = untold) -> list[Result]:
-    """The same, the first of them in the layouts and orders that suit them best, and of these so many simulated; the
-    fastest first.
+    """The same, the first of them in what suits their tiles best, and of these so many simulated; the fastest first.
 
     Where both routes were asked, the time is the geometric mean of what they say: it orders configurations better than
-    either, since they err for different reasons (docs/accuracy.md). The times of the others are moved by as much as
-    those of the simulated ones are, by the median.
+    either, since they err for different reasons (`benchmarks/refining.py`). The times of the others are moved by as
+    much as those of the simulated ones are, by the median.
     """
     by_kernel = {of.kernel.name: of for of in spaces}
     found = [*results]
     for at, each in enumerate(found[:SUITED]):
         found[at] = suited(each, by_kernel[each.kernel.name])
-        tell("layouts and orders tried", at + 1, min(SUITED, len(found)))
+        tell("tiles suited", at + 1, min(SUITED, len(found)))
     found = _ordered(found)
     try:
         for at, each in enumerate(found[:simulated]):
-            found[at] = _simulated(each, by_kernel[each.kernel.name])
+            found[at] = simulated_too(each, by_kernel[each.kernel.name])
             tell("simulated", at + 1, min(simulated, len(found)))
     except InputError:  # too little is known of the device
         return _ordered(replace(each, time_s=each.analytic_s, simulated_s=None) for each in found)
@@ -77,10 +76,10 @@ def refined(results: Sequence[Result], spaces: Sequence[Space], simulated: int, 
 
 
 def suited(result: Result, of: Space) -> Result:
-    """The configuration with the layout of its tiles that is predicted to be fastest, and then with the simplest order
-    of its blocks that moves as little as any, as far as the space has others."""
-    layouts = _varied(result.tiling, of, LAYOUTS)
-    best = min(_predicted(of, [result] * size_of(layouts), layouts), key=lambda each: each.time_s)
+    """The fastest configuration of a space with these tiles, and then with the simplest order of its blocks that moves
+    as little as any."""
+    others = _varied(result.tiling, of, [name for name in of.kernel.fields if name not in TELLING + ORDERS])
+    best = min(_predicted(of, [result] * size_of(others), others), key=lambda each: each.time_s)
     orders = _varied(best.tiling, of, ORDERS)
     moving_s = _below_l1_s(of, orders)
     simplest = int(np.flatnonzero(moving_s <= NEARLY * moving_s.min())[0])
@@ -110,7 +109,7 @@ def _predicted(of: Space, results: Sequence[Result], tilings: Tiling) -> Iterato
         yield replace(each, tiling=_one(tilings, at), time_s=time_s, analytic_s=time_s, bound_by=bound)
 
 
-def _simulated(result: Result, of: Space) -> Result:
+def simulated_too(result: Result, of: Space) -> Result:
     """The same with the simulated time, and the mean of both routes."""
     launch = of.problem, result.kernel, result.tiling, of.device
     program, fit = described_program(*launch), int(predict(*launch).occupancy.blocks_per_sm)

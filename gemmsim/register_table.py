@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -156,15 +157,19 @@ def _row(kernel: Kernel, n: int, k: int, dtype: str, tiling: Tiling) -> Row | No
 def rows_of(kernel: Kernel, problem: Problem, tiling: Tiling) -> tuple[list[Row], NDArray[np.int64]]:
     """(rows, which of them each of many launches has, -1 where it has none)."""
     macros = kernel.launch(Problem(1, *_repeated(problem), problem.dtype), tiling).macros
-    names, columns = list(macros), np.broadcast_arrays(*macros.values())
+    alike = {name: value for name, value in macros.items() if not np.ndim(value)}
     rows = [row for row in _fresh(SHIPPED).values() if row.kernel == kernel.name and row.macros.keys() == macros.keys()]
-    which = np.full(columns[0].shape, -1, np.int64)
+    rows = [row for row in rows if alike.items() <= row.macros.items()]
+    shape = np.broadcast_shapes(*map(np.shape, macros.values()))
+    columns = {name: np.broadcast_to(macros[name], shape).ravel() for name in macros.keys() - alike.keys()}
+    which = np.full(math.prod(shape), -1, np.int64)
     for number, row in enumerate(rows):
-        at = np.arange(which.size)  # narrowed macro by macro, so that most rows cost one comparison
-        for name, column in zip(names, columns, strict=True):
-            at = at[column.flat[at] == row.macros[name]]
-        which.flat[at] = number
-    return rows, which
+        at: Any = slice(None)  # narrowed macro by macro, so that most rows cost one comparison
+        for name, column in columns.items():
+            found = np.flatnonzero(column[at] == row.macros[name])
+            at = found if isinstance(at, slice) else at[found]
+        which[at] = number
+    return rows, which.reshape(shape)
 
 
 @cache

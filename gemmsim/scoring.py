@@ -21,10 +21,8 @@ from gemmsim.tables import Table
 from gemmsim.tiling import FIELDS, Tiling
 
 Floats = NDArray[np.float64]
-TILE = ("block_m", "block_n", "block_k", "thread_m", "thread_n")
-"""Fields in which those that are kept differ, unless their times do."""
-ROUNDING_BITS = 20
-"""Last bits of a time in which two that are alike may differ."""
+TELLING = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "split_k")
+"""Fields in one of which those that are kept differ, unless they are of different kernels."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +73,9 @@ def scores(of: Space) -> Iterator[Scored]:
 class Best:
     """The `most` fastest configurations of those seen, the fastest first; `seen` is how many there were in all.
 
-    One stands for all that differ in the order of blocks or the layout of tiles alone, the fastest; and for all with
-    the same block and thread tile that take just as long: what the formulas cannot tell apart. Of those that take as
-    long, it is the one seen first.
+    They are really different: the fastest stands for all of its kernel with the same block and thread tile and parts of
+    k, whatever their warps, stages, widths, layouts of tiles and orders of blocks; of those that take as long the one
+    seen first.
     """
 
     def __init__(self, most: int) -> None:
@@ -103,7 +101,7 @@ class Best:
         time_s = np.concatenate([self._time_s, best_s[faster]])
         rows = np.concatenate([self._rows, np.stack(columns, axis=1)])
         order = np.argsort(time_s, kind="stable")  # what was seen earlier stays before what takes as long
-        kept = order[_distinct(time_s[order], rows[order])[: self.most]]
+        kept = order[_distinct(rows[order])[: self.most]]
         self._time_s, self._rows = time_s[kept], rows[kept]
 
     @property
@@ -115,8 +113,7 @@ class Best:
         )
 
 
-def _distinct(time_s: Floats, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which are the first of their kernel, block, thread tile and time, but for its rounding; in their order."""
-    tile = [0, *(1 + FIELDS.index(name) for name in TILE)]
-    keys = np.column_stack([rows[:, tile], time_s.view(np.int64) >> ROUNDING_BITS])
-    return np.sort(np.unique(keys, axis=0, return_index=True)[1])
+def _distinct(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which are the first of their kernel and the telling fields; in their order."""
+    telling = [0, *(1 + FIELDS.index(name) for name in TELLING)]
+    return np.sort(np.unique(rows[:, telling], axis=0, return_index=True)[1])

@@ -1,8 +1,8 @@
 """Every legal configuration ranked by predicted time, and the first of the ranking looked at more closely.
 
 The quick route ranks them all, table by table (`scoring.py`). What leads is predicted in full, then simulated.
-Configurations that differ only in the order of blocks or in how tiles lie in shared memory count as one: the best of
-them stands for all, so that those that are listed are really different.
+Those with the same block and thread tile count as one: the best of them stands for all, so that what is listed, and
+may be measured, is really different.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def rank(
     results = in_full(best.results, spaces, tell)[:kept]
     if not results:
         raise InputError(_nothing_left(spaces))
-    results = refined(results, spaces, simulated, tell)
+    results = refined(results, spaces, min(simulated, len(results)), tell)
     return Found(
         spaces[0].problem, spaces[0].device, tuple(spaces), tuple(results[:top]), tuple(results[top:]), best.seen,
         ranked_s - start_s, perf_counter() - ranked_s,

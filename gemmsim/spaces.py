@@ -4,7 +4,7 @@ Field by field a list of configurations grows by the values of the next field, a
 the fields that it reads are there: what breaks one is never multiplied further. A rule sees old fields as a column
 and new values as a row, so that what only reads old ones is computed once for all new values. The order of blocks and
 the layout of tiles come last and are not multiplied out: rows that allow the same values of these make a table
-together, a product. No table is larger than a chunk, whatever the size of the space.
+together, a product. No table is larger than its axes allow, whatever the size of the space.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from gemmsim.expressions import Expression
 from gemmsim.kernel_rules import NEUTRAL
 from gemmsim.kernels import Kernel
 from gemmsim.occupancy import occupancy
-from gemmsim.problem import Problem, whole_number
+from gemmsim.problem import Problem, numbered, whole_number
 from gemmsim.rules import Rule, Symbol, legal
 from gemmsim.sensible import default_values, sensible
 from gemmsim.tables import LAYOUTS, ORDERS, Column, Rows, Table, combined, product, rows_of
 from gemmsim.tiling import LARGEST_TILE, RANGES, TILING_RULES, Tiling
 
-CHUNK_ROWS = 2**13
+ENUMERATED_ROWS = 2**14
 """Rows of the first axis that are enumerated together, about."""
-CHUNK_CELLS = 2**14
-"""Configurations of a table that differ in more than the order of blocks, about: the columns that a formula reads and
-writes stay in the caches of a core."""
+TABLE_ROWS = 2**11
+"""Rows of a table. With nine layouts or so each, the columns that a formula reads and writes stay in the caches of a
+core; where there are more, fewer of them differ in their time."""
+LISTED = 2**14
+"""Configurations of a list."""
 LISTED_ROWS = 2**8
 """Rows of the first axis whose configurations are listed together: each can have some hundred."""
 
@@ -45,8 +47,6 @@ ORDER = (
     *ORDERS, *LAYOUTS,
 )  # fmt: skip
 """In which fields join: those early of which most values are illegal."""
-
-BITS = 32
 
 
 @dataclass(frozen=True)
@@ -104,20 +104,20 @@ class Space:
             *of.launch_rules(problem), *self.rules, *(rule_of(condition, of) for condition in self.where),
         )  # fmt: skip
 
-    def tables(self, cells: int = CHUNK_CELLS) -> Iterator[Table]:
-        """Every configuration once, in tables of about so many `cells`. Whether it launches is not asked: that is known
-        with its time."""
-        for rows in self._rows(CHUNK_ROWS):
-            for _, table in self._tables(rows, cells):
+    def tables(self, rows: int = TABLE_ROWS) -> Iterator[Table]:
+        """Every configuration once, in tables of up to so many `rows` of the first axis. Whether it launches is not
+        asked: that is known with its time."""
+        for first_axis in self._rows(ENUMERATED_ROWS):
+            for _, table in self._tables(first_axis, rows):
                 yield table
 
-    def chunks(self, rows: int = CHUNK_CELLS) -> Iterator[Tiling]:
+    def chunks(self, rows: int = LISTED) -> Iterator[Tiling]:
         """Every configuration once that launches, up to `rows` at a time, in an order that does not depend on `rows`.
 
         The fields of each Tiling are int64 arrays of one length, or whole numbers where the kernel has no such field.
         """
         for first_axis in self._rows(LISTED_ROWS):
-            lists = [self._listed(number, table) for number, table in self._tables(first_axis, CHUNK_CELLS)]
+            lists = [self._listed(number, table) for number, table in self._tables(first_axis, LISTED_ROWS)]
             if lists:
                 order = np.argsort(np.concatenate([number for number, _ in lists]), kind="stable")
                 whole = {name: _joined([vars(each)[name] for _, each in lists]) for name in vars(lists[0][1])}
@@ -138,7 +138,8 @@ class Space:
         symbols = self._tiling({name: Symbol(name) for name in self.kernel.fields})
         waiting = [(rule, _read(rule.holds(symbols))) for rule in self.all_rules]
         known: set[str] = set()
-        first, others = [], []
+        first: list[Level] = []
+        others: list[Level] = []
         for name in sorted(self.kernel.fields, key=ORDER.index):
             alone = name in ORDERS + LAYOUTS
             now = [names <= known | {name} and not (alone and len(names) > 2) for _, names in waiting]
@@ -196,20 +197,19 @@ class Space:
         grown = {old: column.take(row) for old, column in rows.items()}
         return {**grown, level.name: level.values.take(kept - row * len(level.values))}
 
-    def _tables(self, rows: Rows, cells: int) -> Iterator[tuple[Column, Table]]:
+    def _tables(self, rows: Rows, most: int) -> Iterator[tuple[Column, Table]]:
         """Tables of these rows of the first axis, each with the numbers of its rows: those for which the same orders
         and layouts are legal, as far as rules read one field beside them."""
         _, others, _ = self._plan
         count = _length(rows)
         allowed = {level.name: np.broadcast_to(level.allowed(rows), (count, len(level.values))) for level in others}
-        alike = _alike(np.hstack([np.empty((count, 0), bool), *allowed.values()]))
+        alike = numbered((column.astype(np.int64) for of_value in allowed.values() for column in of_value.T), count)
         for number in range(int(alike.max()) + 1):
             members = np.flatnonzero(alike == number)
             values = {level.name: level.values[allowed[level.name][members[0]]] for level in others}
             if all(map(len, values.values())):
-                step = max(1, cells // math.prod(len(values[name]) for name in LAYOUTS if name in values))
-                for start in range(0, len(members), step):
-                    yield from self._table(rows, members[start : start + step], values)
+                for start in range(0, len(members), most):
+                    yield from self._table(rows, members[start : start + most], values)
 
     def _table(self, rows: Rows, members: Column, values: Rows) -> Iterator[tuple[Column, Table]]:
         """The table of some rows with every order and layout, and which rows these are; none where no rule is met."""
@@ -277,15 +277,6 @@ def _all(pieces: Sequence[Rows]) -> Rows:
     if len(pieces) == 1:
         return pieces[0]
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-
-
-def _alike(flags: NDArray[np.bool_]) -> Column:
-    """A number for each row, from 0 on, the same for rows that are the same."""
-    numbers = np.zeros(len(flags), np.int64)
-    for start in range(0, flags.shape[1], BITS):
-        bits = flags[:, start : start + BITS]
-        numbers = np.unique((numbers << BITS) + bits @ (1 << np.arange(bits.shape[1])), return_inverse=True)[1]
-    return numbers
 
 
 def _joined(parts: Sequence[Any]) -> Any:

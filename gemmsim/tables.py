@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from gemmsim.tiling import Tiling
 
-ORDERS, LAYOUTS = ("group",), ("pad_a", "pad_b", "swizzle")
-"""Fields of the second and of the third axis; all others are of the first."""
+ORDERS, LAYOUTS = ("group",), ("pad_a", "swizzle", "pad_b")
+"""Fields of the second and of the third axis; all others are of the first. The padding of B, which changes least, comes
+last, so that neighbours along the third are often alike."""
 
 Column = NDArray[np.int64]
 Rows = Mapping[str, Column]

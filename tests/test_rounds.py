@@ -154,7 +154,7 @@ def test_the_short_cut_is_close_to_the_prediction_in_full(name):
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_product_of_axes_takes_the_times_of_its_configurations(name):
     kernel, problem = KERNELS[name], Problem(1000, 1900, 2100)
-    for table in islice(space(kernel, problem, H200).tables(2000), 0, 40, 13):
+    for table in islice(space(kernel, problem, H200).tables(100), 0, 40, 13):
         times_s = np.broadcast_to(quick_times(problem, kernel, table.tilings, H200), table.shape)
         listed = quick_times(problem, kernel, table.flat(np.arange(times_s.size)), H200)
         assert times_s.ravel() == pytest.approx(np.broadcast_to(listed, times_s.size), rel=1e-12)

@@ -19,11 +19,13 @@ from gemmsim.options import add_device, add_problem, device_of, path_text, probl
 from gemmsim.record_files import check_writable
 from gemmsim.records import Point, Record
 from gemmsim.scoring import Result
-from gemmsim.search import LARGEST_TOP, Found, rank, regret, spaces_of
+from gemmsim.search import LARGEST_TOP, SIMULATED, Found, rank, regret, spaces_of
 from gemmsim.sensitivity import Sensitivity, sensitivities, why_it_loses
 from gemmsim.tuner import write_tuner_space
 from gemmsim.units import count, duration, percent, plural, short_percent, si, words
 
+MOST_SIMULATED = 100
+"""Each takes some tenths of a second."""
 MOST_VALUES = 8
 """Values of a parameter that the table of sensitivities shows."""
 
@@ -45,6 +47,11 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="CONDITION",
         help=f'what a configuration must meet, such as "block_m >= 64 and stages == 2", over {", ".join(NAMES)}',
+    )
+    add(
+        "--simulate",
+        metavar="N",
+        help=f"of how many of the first the time is simulated too, not analytic alone (default: {SIMULATED})",
     )
     add(
         "--picture", type=path_text, metavar="FILE", help="draw the landscape around the first into a .png or .svg file"
@@ -76,6 +83,7 @@ def run_search(args: argparse.Namespace, warn: Warn) -> Answer:
 
     top = whole(args.top, "--top", 1, LARGEST_TOP)
     measured = 0 if args.measure is None else whole(args.measure, "--measure", 1, LARGEST_TOP)
+    simulated = SIMULATED if args.simulate is None else whole(args.simulate, "--simulate", 0, MOST_SIMULATED)
     if args.out is not None and not measured:
         raise InputError(f"--out {args.out} is for the records of --measure N; give both")
     picture = None if args.picture is None else picture_path(args.picture)
@@ -90,7 +98,7 @@ def run_search(args: argparse.Namespace, warn: Warn) -> Answer:
     spaces = spaces_of(problem, on, kernels, args.where or ())
     maps = landscapes(spaces) if picture else ()
     with progress(lines=False) as tell:
-        found = rank(spaces, top, maps, keep=measured, tell=tell)
+        found = rank(spaces, top, maps, keep=measured, simulated=simulated, tell=tell)
     if picture:
         _draw(found, maps, picture)
     if tuner is not None:
