@@ -38,7 +38,8 @@ def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Devic
     fit = blocks_that_fit(device.capability, resources.threads, resources.registers_per_thread, resources.shared_bytes)
     shared = estimated_shared(kernel, tilings, widths)
     taken = resources.registers_per_thread, resources.spilled
-    bytes_that_count = (resources.spilled > 0) * resources.shared_bytes  # of L1, which spills share
+    # where registers lack, it matters too whether tiles are swizzled, and what shared memory leaves of L1
+    lacking = (resources.spilled > 0) * (1 + resources.shared_bytes) * np.where(tilings.swizzle > 0, -1, 1)
     known = calibration(device)
 
     def seconds(chosen: Callable[[Any], Any]) -> Any:
@@ -50,7 +51,7 @@ def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Devic
         time_s = rounds.cycles / (known.clock_hz or device.clock_hz) + (known.launch_overhead_s or LAUNCH_OVERHEAD_S)
         return np.where(blocks > 0, time_s, np.inf)
 
-    return _run_by_run(seconds, tilings, (fit, bytes_that_count, *taken, *shared, *vars(widths).values()))
+    return _run_by_run(seconds, tilings, (fit, lacking, *taken, *shared, *vars(widths).values()))
 
 
 def _run_by_run(seconds: Callable[[Callable[[Any], Any]], Any], tilings: Tiling, deciding: Sequence[Any]) -> Any:
