@@ -24,6 +24,8 @@ from gemmsim.tiling import WARP_SIZE, Tiling
 BANKS = 32
 WORTH_CHOOSING = 4
 """Layouts of a run, on average, from which on it takes less to choose one of each than to go on with all."""
+FEWEST_LAYOUTS = 16
+"""Layouts of a row from which on runs can be as long."""
 
 
 def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Device) -> Any:
@@ -54,7 +56,7 @@ def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Devic
 def _run_by_run(seconds: Callable[[Callable[[Any], Any]], Any], tilings: Tiling, deciding: Sequence[Any]) -> Any:
     """The same once for each run of neighbouring layouts of a table that are alike in all that decides."""
     shape = np.broadcast_shapes(*(np.shape(value) for value in vars(tilings).values()))
-    if len(shape) < AXES or shape[2] == 1:
+    if len(shape) < AXES or shape[2] < FEWEST_LAYOUTS:
         return seconds(lambda value: value)
     begins = np.zeros((shape[0], 1, shape[2]), bool)
     begins[..., 0] = True
