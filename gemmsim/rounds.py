@@ -183,8 +183,8 @@ def served(users: Any, demand: Any, alone: Any) -> Any:
     """
     elsewhere = np.maximum(0, alone - demand)
     all_of_it = users * demand
-    half = 0.5 * (elsewhere + all_of_it)
-    return half + np.sqrt(half * half - (all_of_it - demand) * elsewhere)
+    half = 0.5 * (elsewhere - all_of_it)
+    return half + all_of_it + np.sqrt(half * half + demand * elsewhere)
 
 
 def demand_of(

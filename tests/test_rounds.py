@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from campaigns.rounds import FILE, values, with_value, written
 from gemmsim.device import device
 from gemmsim.kernels import KERNELS
 from gemmsim.ladder import default_tiling
@@ -112,6 +113,15 @@ def test_arrays_go_through_the_same_formulas(name, triples):
 def test_the_scalars_say_where_they_are_from():
     assert "held out" in scalars().source
     assert set(scalars().pace) == {name for name, kernel in KERNELS.items() if kernel.thread_tiled}
+
+
+def test_the_script_that_chooses_them_writes_numbers_and_leaves_words():
+    text = FILE.read_text(encoding="utf-8")
+    assert written(text, values(scalars())) == text
+    assert written(text, {**values(scalars()), "async": 2.0}) == text.replace("async = 1.03", "async = 2")
+    more = with_value(with_value(scalars(), "async", 2.0), "split_cycles", 3.0)
+    assert (more.pace["async"], more.split_cycles) == (2.0, 3.0)
+    assert more.pace["register"] == scalars().pace["register"]
 
 
 # The short cut
