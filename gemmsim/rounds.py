@@ -21,9 +21,9 @@ from gemmsim.banks import PASS_BYTES
 from gemmsim.calibration import Calibration, calibration
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.pipeline.launch import fits_in_l2
 from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
 from gemmsim.pipeline.timing import Timing, timing
+from gemmsim.pipeline.waves import fits_in_l2
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.spills import LINE_BYTES, Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
@@ -32,6 +32,8 @@ UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""
 REGISTERS_OF_BATCH = 3 * UNROLLED
 """Registers that hold these operands, and what is beside them."""
+WORD_COPY_CYCLES = 5.0
+"""That a copy of 32 bits a lane keeps L1 busy: four lines to look up, and a wavefront. On an H200, 5.0."""
 INSTRUCTIONS_OF_MULTIPLICATION = 4.5
 """Of a kernel without tiles: two loads, the FFMA, and what addresses take."""
 FEW_LOADS, WIDEST = 3, 4
@@ -224,7 +226,7 @@ def demand_of(
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
     data = wavefronts + bytes_ / PASS_BYTES + lacking.lines
     if kernel.copies:  # of A's tile, element by element
-        data = data + tiling.block_m * tiling.block_k / WARP_SIZE * times.word_copy_cycles
+        data = data + tiling.block_m * tiling.block_k / WARP_SIZE * WORD_COPY_CYCLES
     waits = tiling.block_k * of.shared_wait_cycles
     of_warp = issue * cores / warps
     alone = joined(served(ceil_div(warps, cores), of_warp, of_warp + waits), data)  # warps need not be spread evenly

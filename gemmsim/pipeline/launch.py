@@ -8,13 +8,9 @@ that its place gives it: the first wave finds nothing in L2, later ones what has
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
-
-import numpy as np
 
 from gemmsim.caches.traffic import CacheTraffic, cache_traffic
 from gemmsim.calibration import Calibration, calibration
@@ -24,6 +20,7 @@ from gemmsim.kernels import Kernel
 from gemmsim.pipeline.multiprocessor import Ran, run
 from gemmsim.pipeline.program import Program
 from gemmsim.pipeline.timing import Costs, Timing, costs, timing
+from gemmsim.pipeline.waves import Wave, busiest, cold_share, first_wave
 from gemmsim.pipeline.work import Work
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import Tiling, grid
@@ -35,20 +32,8 @@ FEWEST_PASSES, MOST_PASSES = 6, 26
 
 SLOWEST_OF_64 = sum(1 / number for number in range(1, 65))
 """The slowest of 64 exponentially distributed times, over their mean: a harmonic number."""
-UNEVEN = 0.04
-"""How much later than on the fastest multiprocessor blocks end on the slowest, at the same work: on an H200 2 to 6 %."""
 STEPS = 30_000
 """Steps of warps that a simulation may take, about: fewer passes where there are many warps."""
-
-
-class Wave(NamedTuple):
-    """Blocks that a multiprocessor has at once: `times` in a row; `cold`, the share of the bytes of their tiles that L2
-    has not held before they begin."""
-
-    resident: int
-    times: int
-    cold: float
-    active_sms: int
 
 
 @dataclass(frozen=True)
@@ -111,53 +96,6 @@ def simulate_launch(
     return LaunchTime(tuple(waves), known.clock_hz or device.clock_hz, known.launch_overhead_s or 3e-6)
 
 
-def first_wave(blocks: int, blocks_per_sm: int, device: Device) -> Wave:
-    """The blocks that begin with the launch, spread evenly; L2 holds nothing of what they need."""
-    return Wave(min(blocks_per_sm, ceil_div(blocks, device.sms)), 1, 1.0, min(blocks, device.sms))
-
-
-def busiest(pair: Ran, left: int, sms: int) -> int:
-    """Blocks that the multiprocessor gets that is fastest, after its first ones, of `left` that are handed out.
-
-    `pair` is what two waves of blocks on it took; after these, blocks go on ending as those of the second did. Each
-    block begins where one ended first; others are slower by up to `UNEVEN`.
-    """
-    resident = len(pair.block_ends) // 2
-    second = np.asarray(pair.block_ends[resident:])
-    period = pair.cycles - pair.block_ends[resident - 1]
-    rounds = np.arange(ceil_div(left, resident * sms) + 1)
-    ends = np.concatenate([pair.block_ends[:resident], (second + period * rounds[:, None]).ravel()])
-    slowness = np.linspace(1, 1 + UNEVEN, sms)
-    # The time at which all that are left have been handed out, to where blocks had ended by then.
-    until = np.partition((ends[:, None] * slowness).ravel(), left - 1)[left - 1]
-    return int(np.count_nonzero(ends <= until))
-
-
-def cold_share(problem: Problem, tiling: Tiling, device: Device, resident: int) -> float:
-    """Share of the bytes of their tiles that later blocks are the first to need, on average.
-
-    Blocks go along strips of `group` rows of blocks. Where those that run at once cover whole strips, each wave begins
-    new rows of A, and knows B from the one before; where not, A is new only as often as a strip begins, and B in the
-    first strip. Everything is new where A and B do not stay in L2.
-    """
-    if not fits_in_l2(problem, device):
-        return 1.0
-    blocks = grid(problem, tiling)
-    at_once = resident * device.sms
-    strip = blocks.n * min(tiling.group, blocks.m) * tiling.split_k
-    begun = (strip - math.gcd(strip, at_once)) / 2  # of a strip that an earlier wave began, on average
-    new_rows = 1 - begun / at_once if strip <= at_once else (at_once + math.gcd(strip, at_once)) / 2 / strip
-    new_columns = max(0, strip - at_once) / max(1, blocks.blocks - at_once)
-    rows, columns = tiling.block_m, tiling.block_n
-    return (new_rows * rows + new_columns * columns) / (rows + columns)
-
-
-def fits_in_l2(problem: Problem, device: Device) -> Any:
-    """Whether A and B stay in L2 once they have been read; it keeps what all multiprocessors read twice. Sizes may be
-    arrays."""
-    return problem.element_bytes * problem.k * (problem.m + problem.n) <= device.l2_bytes * 2 / 3
-
-
 def below(
     base: Timing, wave: Wave, device: Device, known: Calibration, moved: CacheTraffic, loaded_bytes: float
 ) -> Timing:
@@ -175,6 +113,7 @@ def below(
     same = cycles_a_second / (known.l2_same_lines_bytes_per_s or 2 * device.l2_bytes_per_s)
     dram = cycles_a_second / (known.dram_bytes_per_s or device.dram_bytes_per_s) * from_dram
     alone = 1 / (known.l2_bytes_per_cycle_per_sm or 64.0)
+    written_alone = 1 / (known.l2_write_bytes_per_cycle_per_sm or 32.0)
     warm = distance(base.global_cycles, known.l2_slowest_cycles)
     cold = distance(known.cold_latency_cycles or known.dram_latency_cycles or 2 * warm[0], known.cold_slowest_cycles)
     return base.with_(
@@ -184,7 +123,7 @@ def below(
         cold_tail_cycles=cold[1],
         cold_share=wave.cold,
         load_cycles_per_byte=max(alone, l2, same, dram),
-        store_cycles_per_byte=max(1 / (known.l2_write_bytes_per_cycle_per_sm or 32.0), base.store_cycles_per_byte * share),
+        store_cycles_per_byte=max(written_alone, base.store_cycles_per_byte * share),
         l1_misses=min(1.0, filled / max(1.0, loaded_bytes)),
     )
 

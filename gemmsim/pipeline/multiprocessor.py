@@ -51,7 +51,7 @@ NOTHING = _Ready(-1, 0.0, 0.0, (), None, -1, -1, Step(0.0, 0.0))
 @dataclass(eq=False, slots=True)
 class _SubCore:
     """`free` when it can issue again; of its cache of code when each step is there and what had been fetched by then,
-    what has been fetched in all, and until when. `left` is when its last accesses of memory left its own queue: it takes
+    what has been fetched in all, and until when. `left`: when its last accesses of memory left its own queue; it takes
     another once the first of these has."""
 
     number: int

@@ -16,10 +16,11 @@ from gemmsim.calibration import Calibration, calibration
 from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
-from gemmsim.pipeline.launch import below, cold_share, first_wave, loaded_bytes_of
+from gemmsim.pipeline.launch import below, loaded_bytes_of
 from gemmsim.pipeline.multiprocessor import SUB_CORES, run
 from gemmsim.pipeline.program import Program, Step
 from gemmsim.pipeline.timing import costs, timing
+from gemmsim.pipeline.waves import cold_share, first_wave
 from gemmsim.pipeline.work import Issued, Work
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling, grid

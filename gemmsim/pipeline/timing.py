@@ -88,10 +88,11 @@ def _alike(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool) -> d
             same = (places[..., :, None] == places[..., None, :]).sum(axis=-1).max(axis=-1)
             width = access.width_bits // BITS_OF_REGISTER
             sums[width][access.blocks] += access.times * np.array([same.sum(), same.size])
-    return {
-        width: float(max(lanes / copies for lanes, copies in by.values()) if slowest else np.divide(*sum(by.values())))
-        for width, by in sums.items()
-    }
+    found = {}
+    for width, by in sums.items():
+        lanes, copies = sum(by.values(), np.zeros(2))
+        found[width] = max(each[0] / each[1] for each in by.values()) if slowest else lanes / copies
+    return found
 
 
 def _in_global(access: LaneAddresses) -> tuple[float, float, float, float]:
