@@ -23,7 +23,7 @@ from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
 from gemmsim.pipeline.timing import Timing, timing
-from gemmsim.pipeline.waves import fits_in_l2
+from gemmsim.pipeline.waves import cold_share, fits_in_l2
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.spills import LINE_BYTES, Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
@@ -163,12 +163,12 @@ def launch_rounds(
     first = following = served(resident, most, first_chain)
     later: Any = cold[0]
     latest: Any = cold[0]
-    stays = fits_in_l2(problem, device)
-    if np.any(stays):
-        next_chain = np.where(stays, chain(*warm), first_chain)
+    if np.any(fits_in_l2(problem, device)):
+        again = cold_share(problem, tiling, device, resident)
+        later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
+        next_chain = chain(later, again_later)
         last_chain = np.where(begun, next_chain, first_chain)
         following = served(resident, most, next_chain)
-        later = np.where(stays, warm[0], cold[0])
         latest = np.where(begun, later, cold[0])
     cycles = begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
     cycles = cycles + rest * wave(left, latest, served(left, most, last_chain), begun)
