@@ -117,8 +117,8 @@ def launch_rounds(
     of, known = of or scalars(), calibration(device)
     missed = _or(known.cold_latency_cycles, _or(known.dram_latency_cycles, 700.0))
     hit = _or(known.l2_latency_far_cycles, _or(known.l2_latency_near_cycles, 300.0))
-    # a block waits for the slowest of its loads, unless another that reads the same has waited before: half and half
-    cold, warm = ((missed + _or(known.cold_slowest_cycles, missed)) / 2, missed), (hit, hit)
+    # a block waits for the slowest of its first loads
+    cold, warm = (_or(known.cold_slowest_cycles, missed), missed), (hit, hit)
     tiles, times = grid(problem, tiling), _timing(device, known)
     steps = tiles.steps if kernel.staged else problem.k / UNROLLED
     demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, of)
@@ -225,8 +225,11 @@ def demand_of(
     )
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
     data = wavefronts + bytes_ / PASS_BYTES + lacking.lines
-    if kernel.copies:  # of A's tile, element by element
+    if kernel.copies:  # of A's tile, element by element; lanes beyond the columns of B read its last ones, one by one
         data = data + tiling.block_m * tiling.block_k / WARP_SIZE * WORD_COPY_CYCLES
+        tiles = grid(problem, tiling)
+        beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
+        data = data + beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)
     waits = tiling.block_k * of.shared_wait_cycles
     of_warp = issue * cores / warps
     alone = joined(served(ceil_div(warps, cores), of_warp, of_warp + waits), data)  # warps need not be spread evenly
