@@ -43,10 +43,12 @@ ORDER_WEIGHT = 1e-3
 
 @dataclass(frozen=True)
 class Style:
-    """What a search may do: swap factors, and hold operands for longer than until the next FFMA."""
+    """What a search may do: swap factors, hold operands for longer than until the next FFMA, and over instructions
+    that are none."""
 
     swaps: bool = True
     long_holds: bool = True
+    over_others: bool = True
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,8 @@ class Beam:
         for slot, bank in enumerate(banks[:SLOTS]):
             if bank != NO_BANK:
                 orders.kept[:, bank, slot] = NONE
+        if not self.style.over_others or not self._stays(place):
+            orders.kept[:] = NONE
 
     def _ffma(self, orders: _Orders, place: int, width: int, names: Array, random: np.random.Generator) -> bool:
         """Put one FFMA at a place, in the best ways; False where there is none for any order."""
@@ -192,6 +196,8 @@ class Beam:
         self._advance(orders, rows[pair], which[pair], names, place)
         orders.state, orders.cost = after[picked], cost.ravel()[picked]
         self._keep(orders, values[pair, swapped], banks[pair, swapped], flag)
+        if not self._stays(place):
+            orders.kept[:] = NONE
         orders.history.append((rows[pair], (which[pair] << 3 | swapped << 2 | flag)))
         self._drop_alike(orders, score.ravel()[picked], width)
         return True
