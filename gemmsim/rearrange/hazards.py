@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gemmsim.machine_code.encoding import REUSE, field
 from gemmsim.rearrange.decode import IN_QUEUE, PLAIN, Operation, Span
-from gemmsim.rearrange.scoreboards import Pending, in_the_way, states
+from gemmsim.rearrange.scoreboards import Pending, State, in_the_way, states
 
 FFMA_CYCLES = 4
 """From an FFMA until another can read its result; compiled code goes as low as this, and never lower."""
@@ -37,14 +37,14 @@ def _scoreboards(before: Sequence[Operation], after: Sequence[Operation], blocks
     """Every result is waited for before use; and where order matters to others, no more is under way than was."""
     was = dict(states(before, blocks))
     for number, state in states(after, blocks):
-        each, old = after[number], was.get(number, {})
+        each, old = after[number], was.get(number, State())
         broken = in_the_way(each, state)
-        if each.ffma is None:
+        if each.ffma == before[number].ffma:
             broken -= in_the_way(before[number], old)
         if broken:
             return _too_early(each, after, min(broken))
         if each.ffma is None and each.kind not in FREE:
-            more = {pending for pending in state if pending not in old}
+            more = state.pending.keys() - old.pending.keys()
             if more:
                 return f"{_named(each)} no longer waits for {_named(after[min(more).by])}"
     return None
