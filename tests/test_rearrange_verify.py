@@ -63,7 +63,7 @@ def refused(of: Function, words: list[int], why: str) -> None:
     assert "\n" not in reason
 
 
-LOAD = ("LDS.128 R8, [R2+0x10]", Control(write_barrier=1))
+LOAD = ("LDS.128 R8, [R2+0x10]", Control(stall=2, write_barrier=1))
 WAITING = ("FFMA R20, R8, R9, R20", Control(wait_mask=0b10))
 
 
@@ -107,8 +107,30 @@ def test_a_load_is_waited_for():
     assert objection(late, swapped(late, 2, 3)) is None
 
 
+@pytest.mark.parametrize(
+    ("load", "cycles"),
+    [
+        (Control(write_barrier=1), 3),  # another instruction between
+        (Control(stall=2, write_barrier=1), 2),  # the load stalls itself
+        (Control(stall=2, write_barrier=1, read_barrier=3), 3),  # two scoreboards to set
+    ],
+)
+def test_a_scoreboard_is_set_some_cycles_behind_the_load(load, cycles):
+    others = [f"FFMA R{21 + number}, R30, R31, R{21 + number}" for number in range(4)]
+    loop = code(("LDS.128 R8, [R2+0x10]", load), *others, WAITING)
+    for place in range(1, len(others) + 1):
+        words = swapped(loop, 1 + place, len(others) + 2)
+        words[1 + place] = with_field(words[1 + place], WAIT_MASK, 0b10)
+        reason = objection(loop, words)
+        if load.stall + place - 1 < cycles:
+            assert reason is not None
+            assert "does not wait until LDS.128 R8, [R2+0x10] at 0x10 writes R8" in reason
+        else:
+            assert reason is None
+
+
 def test_a_load_without_a_scoreboard_is_covered_by_the_next():
-    loop = code("LDS R8, [R2+0x10]", ("LDS R9, [R2+0x20]", Control(write_barrier=1)), WAITING)
+    loop = code("LDS R8, [R2+0x10]", ("LDS R9, [R2+0x20]", Control(stall=2, write_barrier=1)), WAITING)
     assert objection(loop, words_of(loop)) is None
     words = words_of(loop)
     words[3] = with_field(words[3], WAIT_MASK, 0b100)
@@ -131,13 +153,14 @@ def test_a_barrier_waits_for_what_it_did():
 
 
 def test_a_store_has_read_what_is_overwritten():
-    loop = code(("STS [R2+0x0], R20", Control(read_barrier=4)), ("FFMA R20, R8, R9, R21", Control(wait_mask=0b10000)))
+    loop = code(("STS [R2+0x0], R20", Control(stall=2, read_barrier=4)),
+                ("FFMA R20, R8, R9, R21", Control(wait_mask=0b10000)))  # fmt: skip
     words = words_of(loop)
     words[2] = with_field(words[2], WAIT_MASK, 0)
     refused(loop, words, "no longer waits for STS [R2+0x0], R20")  # itself, in the next pass
     waiting = Control(wait_mask=0b10000)
     straight = code(
-        ("STS [R2+0x0], R20", Control(read_barrier=4)), ("FFMA R20, R8, R9, R21", waiting), ("NOP", waiting)
+        ("STS [R2+0x0], R20", Control(stall=2, read_barrier=4)), ("FFMA R20, R8, R9, R21", waiting), ("NOP", waiting)
     )
     words = words_of(straight)
     words[2] = with_field(words[2], WAIT_MASK, 0)
