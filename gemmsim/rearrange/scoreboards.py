@@ -4,7 +4,8 @@ function, along every path through it.
 A load or store is pending until somebody has waited for a scoreboard that covers it: its own, or that of a later
 shared load, since the pipe of shared memory takes its instructions, and answers loads, in order. Compilers rely on
 that: of several loads in a row only the last has a scoreboard. A load may overwrite what an earlier access in the queue
-reads. An asynchronous copy reads its registers when it issues: compiled code overwrites them two cycles later.
+reads. Asynchronous copies read their registers in order too, before a later shared load does; but who overwrites them,
+a load too, has to wait.
 
 A wait that comes too soon after an access does not see its scoreboard yet. What compiled code relies on is taken for
 what the hardware does: two cycles where the access itself stalls for them, three where other instructions come between,
@@ -24,17 +25,20 @@ SET_CYCLES, SET_LATE_CYCLES = 2, 3
 in all other cases."""
 WRITE, READ = "write", "read"
 SHARED = ("shared_load", "shared_store")
+SHARED_QUEUE, COPIES, NO_QUEUE = "shared", "copies", ""
+READ_BEFORE: Mapping[str, tuple[str, ...]] = {SHARED_QUEUE: SHARED, COPIES: ("shared_load", "global_copy"), NO_QUEUE: ()}
+"""{queue: kinds that read their registers when what is in it has read its own}."""
 
 
 @dataclass(frozen=True, order=True)
 class Pending:
-    """Instruction number `by` has not yet written (or read, as `what` says) this register; `queued`: in the order of
-    the pipe of shared memory."""
+    """Instruction number `by` has not yet written (or read, as `what` says) this register; `queue`: what it is in
+    order with, SHARED_QUEUE, COPIES, or NO_QUEUE."""
 
     by: int
     register: int
     what: str
-    queued: bool
+    queue: str
 
 
 Boards = frozenset[int]
@@ -113,7 +117,7 @@ def in_the_way(each: Operation, state: State) -> frozenset[Pending]:
     return frozenset(
         pending
         for pending in state.pending
-        if (pending.register in writes and not (pending.what == READ and pending.queued and each.kind in SHARED))
+        if (pending.register in writes and not (pending.what == READ and pending.queue == SHARED_QUEUE and each.kind in SHARED))
         or (pending.what == WRITE and pending.register in reads)
     )
 
@@ -127,16 +131,15 @@ def _issued(each: Operation, number: int, state: State) -> State:
     writes = frozenset({control.write_barrier} - {NO_BARRIER})
     reads = writes | frozenset({control.read_barrier} - {NO_BARRIER})
     told: dict[Pending, Boards] = {}
-    if each.kind in SHARED:  # what is before it in the queue is done with its operands, a load with all
-        for pending in state.pending:
-            if pending.queued and pending.what == READ:
-                told[pending] = reads
-            elif pending.queued and each.kind == "shared_load":
-                told[pending] = writes
-    begun = {}
-    if each.kind != "global_copy" or reads:
-        begun |= {Pending(number, register, READ, each.kind in SHARED): reads for register in each.reads}
-    begun |= {Pending(number, register, WRITE, each.kind == "shared_load"): writes for register in each.writes}
+    for pending in state.pending:
+        if pending.what == READ and each.kind in READ_BEFORE[pending.queue]:
+            told[pending] = reads
+        elif pending.queue == SHARED_QUEUE and each.kind == "shared_load":
+            told[pending] = writes
+    reading = SHARED_QUEUE if each.kind in SHARED else COPIES if each.kind == "global_copy" else NO_QUEUE
+    writing = SHARED_QUEUE if each.kind == "shared_load" else NO_QUEUE
+    begun = {Pending(number, register, READ, reading): reads for register in each.reads}
+    begun |= {Pending(number, register, WRITE, writing): writes for register in each.writes}
     return _with(state, control, told, begun).after(cycles)
 
 

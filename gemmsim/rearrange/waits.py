@@ -18,6 +18,7 @@ Entry = tuple[int, int, str]
 SET_CYCLES = 4
 """Cycles behind an access from which on a wait is sure to find its scoreboard set."""
 QUEUE = ("shared_load", "shared_store")
+COPY = "global_copy"
 UNORDERED = ("ffma", "float", "integer", "move", "uniform", "shared_load")
 """Kinds before which nothing more needs to have ended than what they use."""
 SLOW = ("global_load", "local", "atomic")
@@ -54,35 +55,33 @@ class Underway:
         control = each.control
         done = () if control.write_barrier == NO_BARRIER else (control.write_barrier,)
         read = done if control.read_barrier == NO_BARRIER else (control.read_barrier, *done)
-        if each.kind in QUEUE:
-            for entry, boards in self.entries.items():
-                if entry[2] == USED and self._queued(entry):
-                    self._tell(boards, read)
-                elif each.kind == "shared_load" and self._queued(entry):
-                    self._tell(boards, done)
+        for entry, boards in self.entries.items():
+            queue = self._queues[entry]
+            if entry[2] == USED and (
+                (queue in QUEUE and each.kind in QUEUE) or (queue == COPY and each.kind in ("shared_load", COPY))
+            ):
+                self._tell(boards, read)
+            elif queue in QUEUE and each.kind == "shared_load":
+                self._tell(boards, done)
         if each.kind in SLOW:
             self.slow.update(done)
-        if each.kind != "global_copy" or read:
-            for register in each.reads:
-                self._put((number, register, USED), read, each.kind in QUEUE)
+        for register in each.reads:
+            self._put((number, register, USED), read, each.kind)
         for register in each.writes:
-            self._put((number, register, LOADED), done, each.kind == "shared_load")
+            self._put((number, register, LOADED), done, each.kind if each.kind == "shared_load" else "")
 
     def _tell(self, boards: dict[int, int], more: Sequence[int]) -> None:
         """Scoreboards that are set now tell of something too."""
         for board in more:
             boards.setdefault(board, self.now + SET_CYCLES)
 
-    def _put(self, entry: Entry, boards: Sequence[int], queued: bool) -> None:
+    def _put(self, entry: Entry, boards: Sequence[int], queue: str) -> None:
         self.entries[entry] = {}
         self._tell(self.entries[entry], boards)
-        (self._in_queue.add if queued else self._in_queue.discard)(entry)
-
-    def _queued(self, entry: Entry) -> bool:
-        return entry in self._in_queue
+        self._queues[entry] = queue
 
     def __post_init__(self) -> None:
-        self._in_queue: set[Entry] = set()
+        self._queues: dict[Entry, str] = {}
 
     def before(self, each: Operation) -> list[Entry]:
         """What must have ended before an instruction issues."""
@@ -90,7 +89,7 @@ class Underway:
         return [
             entry
             for entry in self.entries
-            if (entry[1] in writes and not (entry[2] == USED and self._queued(entry) and each.kind in QUEUE))
+            if (entry[1] in writes and not (entry[2] == USED and self._queues[entry] in QUEUE and each.kind in QUEUE))
             or (entry[2] == LOADED and entry[1] in reads)
         ]
 
