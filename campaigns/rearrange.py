@@ -1,7 +1,8 @@
 """Rearrange the main loops of our kernels and hold the predicted gain against the measured one.
 
-python -m campaigns.rearrange FOLDER --prepare           compiles and rearranges, without a GPU; minutes
-python -m campaigns.rearrange FOLDER --out FILE.jsonl    on a GPU: bits compared at ten shapes, timed beside cuBLAS
+python -m campaigns.rearrange FOLDER --prepare [--processes N]   compiles and searches, without a GPU; minutes
+python -m campaigns.rearrange FOLDER --choose                    on a GPU: the fastest order of each kernel
+python -m campaigns.rearrange FOLDER --out FILE.jsonl            on a GPU: bits compared at ten shapes, timed beside cuBLAS
 
 Exit status 1 where an output differs or a launch fails.
 """
@@ -13,8 +14,8 @@ import json
 import math
 import statistics
 import sys
-import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,32 +31,36 @@ from gemmsim.loop_shares import residents
 from gemmsim.machine_code.cubin import parse_cubin
 from gemmsim.problem import Problem
 from gemmsim.rearrange.gain import gain
-from gemmsim.rearrange.optimise import rearranged
+from gemmsim.rearrange.optimise import Source, trials
 from gemmsim.rearrange.shapes import compatible
 from gemmsim.rearrange.verify import objection
 from gemmsim.records import Point
 from gemmsim.tiling import Tiling
 
 NAMES = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "thread_m", "thread_n")
-CASES: tuple[tuple[str, str, dict[str, int], tuple[int, ...]], ...] = (
-    ("async", "128x256x8x64x64x16x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096, 8192)),
-    ("async", "192x128x8x48x64x12x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096, 8192)),
-    ("async", "96x256x8x48x64x12x8", {"stages": 3, "pad_a": 4}, (4096, 8192)),
-    ("async", "64x256x8x64x64x16x8", {"stages": 3, "pad_a": 4}, (4096, 8192)),
-    ("async", "128x256x8x64x64x8x16", {"stages": 3, "pad_a": 4}, (4096,)),
-    ("async", "128x128x8x64x64x16x8", {"stages": 3, "pad_a": 4}, (4096,)),
-    ("async", "128x128x8x64x32x8x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096,)),
-    ("async", "96x128x8x48x64x12x8", {"stages": 3, "pad_a": 4}, (4096, 8192)),
-    ("warp_tiled", "128x128x8x64x64x16x8", {"pad_a": 4}, (4096,)),
-    ("warp_tiled", "128x128x8x64x32x8x8", {"pad_a": 4}, (4096,)),
-    ("double_buffer", "128x128x8x8x8", {"pad_a": 4}, (4096,)),
-    ("double_buffer", "64x64x16x8x4", {"pad_a": 4}, (4096,)),
-    ("vectorized", "128x128x8x8x8", {}, (4096,)),
-    ("vectorized", "128x64x8x8x4", {"pad_a": 4, "pad_b": 4}, (4096,)),
+BEST = 24
+"""Searches for the kernels that are held against cuBLAS at both sizes."""
+OTHERS = 8
+CASES: tuple[tuple[str, str, dict[str, int], tuple[int, ...], int], ...] = (
+    ("async", "128x256x8x64x64x16x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096, 8192), BEST),
+    ("async", "96x128x8x48x64x12x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096, 8192), BEST),
+    ("async", "96x128x8x48x64x12x8", {"stages": 3, "pad_a": 4}, (4096, 8192), BEST),
+    ("async", "64x256x8x64x64x16x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096, 8192), OTHERS),
+    ("async", "96x256x8x48x64x12x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096, 8192), OTHERS),
+    ("async", "192x128x8x48x64x12x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096,), OTHERS),
+    ("async", "128x128x8x64x32x8x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096,), OTHERS),
+    ("warp_tiled", "128x128x8x64x64x16x8", {"pad_a": 4}, (4096,), OTHERS),
+    ("warp_tiled", "128x128x8x64x32x8x8", {"pad_a": 4}, (4096,), OTHERS),
+    ("double_buffer", "128x128x8x8x8", {"pad_a": 4}, (4096,), OTHERS),
+    ("double_buffer", "64x64x16x8x4", {"pad_a": 4}, (4096,), OTHERS),
+    ("vectorized", "128x128x8x8x8", {}, (4096,), OTHERS),
+    ("vectorized", "128x64x8x8x4", {"pad_a": 4, "pad_b": 4}, (4096,), OTHERS),
 )
-"""(kernel, extents, more of the tiling, sizes at which it is timed)."""
+"""(kernel, extents, more of the tiling, sizes at which it is timed, searches)."""
 DEVICE = "h200"
 PREDICTED_AT = 4096
+PREDICTED, CHOSEN = "predicted.json", "chosen.json"
+"""Files of the folder: what is known of each order, and {case: number of its fastest}."""
 
 
 @dataclass(frozen=True)
@@ -66,55 +71,69 @@ class Case:
     kernel: Kernel
     tiling: Tiling
     timed: tuple[int, ...]
+    searches: int
 
     @property
     def name(self) -> str:
         """Kernel and tiling in words."""
         return f"{self.kernel.name} {self.kernel.describe(self.tiling)}"
 
-    def paths(self, folder: Path) -> tuple[Path, Path]:
-        """The cubin as compiled, and rearranged."""
-        return folder / f"{self.number:02d}-compiled.cubin", folder / f"{self.number:02d}-rearranged.cubin"
+    def compiled(self, folder: Path) -> Path:
+        """The cubin as compiled."""
+        return folder / f"{self.number:02d}-compiled.cubin"
+
+    def rearranged(self, folder: Path, order: int) -> Path:
+        """The cubin with one of the orders found."""
+        return folder / f"{self.number:02d}-{order:02d}.cubin"
+
+    def point(self, problem: Problem) -> Point:
+        """The point of a problem."""
+        return Point(problem, self.kernel.name, self.tiling)
 
 
 def cases() -> Iterator[Case]:
     """All cases, by number."""
-    for number, (name, extents, more, timed) in enumerate(CASES):
+    for number, (name, extents, more, timed, searches) in enumerate(CASES):
         sizes = tuple(map(int, extents.split("x")))
         names = NAMES if len(sizes) == len(NAMES) else tuple(each for each in NAMES if not each.startswith("warp"))
         kernel = kernel_named(name)
-        yield Case(number, kernel, kernel.tiling(**dict(zip(names, sizes, strict=True)), **more), timed)
+        tiling = kernel.tiling(**dict(zip(names, sizes, strict=True)), **more)
+        yield Case(number, kernel, tiling, timed, searches)
 
 
-def prepare(folder: Path) -> None:
-    """Compile and rearrange all cases into a folder, with the predictions in `predicted.json`."""
+def prepare(folder: Path, processes: int) -> None:
+    """Compile all cases into a folder and search for orders, with the predictions in a file."""
     folder.mkdir(parents=True, exist_ok=True)
-    predicted = []
-    for case in cases():
-        started = time.perf_counter()
-        predicted.append(_prepared(case, folder))
-        print(f"{predicted[-1]} in {time.perf_counter() - started:.0f} s", file=sys.stderr)
-        (folder / "predicted.json").write_text(json.dumps(predicted, indent=1) + "\n")
+    with ProcessPoolExecutor(processes) as pool:
+        jobs = [
+            pool.submit(_prepared, case, folder, number)
+            for case in cases()
+            for number in range(case.searches)
+        ]  # fmt: skip
+        predicted = [row for job in jobs if (row := job.result()) is not None]
+    (folder / PREDICTED).write_text(json.dumps(predicted, indent=1) + "\n")
 
 
-def _prepared(case: Case, folder: Path) -> dict[str, Any]:
+def _prepared(case: Case, folder: Path, number: int) -> dict[str, Any] | None:
+    """What one search for one case is worth; None where it found nothing that is proved."""
     on = device(DEVICE)
     problem = Problem(PREDICTED_AT, PREDICTED_AT, PREDICTED_AT)
     cubin: Cubin = compile_kernel(case.kernel, case.kernel.launch(problem, case.tiling), on.capability)
     registers = cubin.registers_per_thread
-    compiled, changed = case.paths(folder)
     image = cubin.path.read_bytes()
     (function,) = disassembled(image)
-    found = rearranged(function, residents(case.kernel, problem, case.tiling, on.capability, registers))
-    reason = objection(function, found.words)
-    if reason:
-        return {"case": case.number, "name": case.name, "failure": reason}
-    compiled.write_bytes(image)
-    changed.write_bytes(parse_cubin(image).patched(found.words, function.name).image)
+    trial = trials(number + 1)[-1]
+    found = Source.of(function).tried(trial, residents(case.kernel, problem, case.tiling, on.capability, registers))
+    if found is None or objection(function, found.words):
+        return None
+    case.compiled(folder).write_bytes(image)
+    case.rearranged(folder, number).write_bytes(parse_cubin(image).patched(found.words, function.name).image)
     of = gain(found, problem, case.kernel, case.tiling, on, registers)
+    print(f"{case.name}, order {number}: {of.speedup - 1:+.1%}", file=sys.stderr)
     return {
         "case": case.number,
         "name": case.name,
+        "order": number,
         "ports": [found.cost_before.ports, found.cost_after.ports],
         "cycles_per_ffma": [found.cost_before.running, found.cost_after.running],
         "predicted_speedup": of.speedup,
@@ -123,17 +142,62 @@ def _prepared(case: Case, folder: Path) -> dict[str, Any]:
     }
 
 
-def run(folder: Path, out: Path, cublas: bool = True) -> bool:
-    """Run all prepared cases; whether every output was the same and every launch went well."""
-    predicted = {row["case"]: row for row in json.loads((folder / "predicted.json").read_text())}
-    chosen = [case for case in cases() if "failure" not in predicted.get(case.number, {"failure": ""})]
-    requests: list[tuple[Case, Request]] = []
+def _orders(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    """{case: what is known of its orders}."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in json.loads((folder / PREDICTED).read_text()):
+        found.setdefault(row["case"], []).append(row)
+    return found
+
+
+def choose(folder: Path) -> bool:
+    """Time the orders of each case against each other, at its sizes, and note the fastest; whether all ran well."""
+    known, requests = _orders(folder), []
+    chosen = [case for case in cases() if case.number in known]
     for case in chosen:
-        before, after = (str(path) for path in case.paths(folder))
-        for problem in compatible(case.kernel, Problem(PREDICTED_AT, PREDICTED_AT, PREDICTED_AT), case.tiling):
-            requests.append((case, Request(Point(problem, case.kernel.name, case.tiling), before, after)))
+        before, after, *rivals = (
+            str(path) for path in (case.compiled(folder), *(case.rearranged(folder, row["order"]) for row in known[case.number]))
+        )  # fmt: skip
         for size in case.timed:
-            point = Point(Problem(size, size, size), case.kernel.name, case.tiling)
+            point = case.point(Problem(size, size, size))
+            requests.append((case, Request(point, before, after, timed=True, rivals=tuple(rivals))))
+    results = compared([request for _, request in requests])
+    fastest = {}
+    for case in chosen:
+        of_case = [result for (of, _), result in zip(requests, results, strict=True) if of is case and result.after_s]
+        if of_case:
+            taken = [[statistics.median(samples) for samples in (each.after_s, *each.rivals_s)] for each in of_case]
+            relative = [math.prod(times[order] / times[0] for times in taken) for order in range(len(taken[0]))]
+            best = relative.index(min(relative))
+            fastest[case.number] = known[case.number][best]["order"]
+            gains = [
+                statistics.median(each.before_s) / times[best] - 1 for each, times in zip(of_case, taken, strict=True)
+            ]
+            print(case.name, f"order {fastest[case.number]} of {len(relative)}", *(f"{each:+.1%}" for each in gains))
+    (folder / CHOSEN).write_text(json.dumps(fastest) + "\n")
+    for result in results:
+        if not result.identical:
+            print(f"FAILED {result.request.point}: {result.failure or f'{result.different} elements differ'}")
+    return all(result.identical for result in results)
+
+
+def run(folder: Path, out: Path, cublas: bool = True) -> bool:
+    """Run the chosen order of each case, or else its first; whether every output was the same and every launch well."""
+    known, path = _orders(folder), folder / CHOSEN
+    chosen = {int(case): order for case, order in json.loads(path.read_text()).items()} if path.exists() else {}
+    predicted = {
+        case: next(row for row in rows if row["order"] == chosen.get(case, rows[0]["order"]))
+        for case, rows in known.items()
+    }
+    requests: list[tuple[Case, Request]] = []
+    for case in cases():
+        if case.number not in predicted:
+            continue
+        before, after = str(case.compiled(folder)), str(case.rearranged(folder, predicted[case.number]["order"]))
+        for problem in compatible(case.kernel, Problem(PREDICTED_AT, PREDICTED_AT, PREDICTED_AT), case.tiling):
+            requests.append((case, Request(case.point(problem), before, after)))
+        for size in case.timed:
+            point = case.point(Problem(size, size, size))
             requests.append((case, Request(point, before, after, timed=True, cublas=cublas)))
     results = compared([request for _, request in requests], lambda done: print(done, end=" ", file=sys.stderr))
     with out.open("w") as file:
@@ -190,13 +254,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="campaigns.rearrange", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the cubins and predictions are")
     parser.add_argument("--prepare", action="store_true", help="compile and rearrange; needs no GPU")
+    parser.add_argument("--processes", type=int, default=1, help="searches at a time")
+    parser.add_argument("--choose", action="store_true", help="time the orders of each kernel and note the fastest")
     parser.add_argument("--out", type=Path, help="results, one JSON object a line")
     parser.add_argument("--no-cublas", action="store_true", help="leave cuBLAS out")
     arguments = parser.parse_args()
     try:
         if arguments.prepare:
-            prepare(arguments.folder)
+            prepare(arguments.folder, arguments.processes)
             return 0
+        if arguments.choose:
+            return 0 if choose(arguments.folder) else 1
         out = arguments.out or arguments.folder / "measured.jsonl"
         return 0 if run(arguments.folder, out, not arguments.no_cublas) else 1
     except GemmsimError as error:

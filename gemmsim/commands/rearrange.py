@@ -102,7 +102,9 @@ def run_rearrange(args: argparse.Namespace, warn: Warn) -> Answer:
         warn(f"not written, because it is not proved to compute the same: {done.objection}")
     elif not done.ok:
         warn("not written, because its results are others: " + _first_difference(done.compared))
-    return Answer(lambda: document(done), lambda show: show_done(done), done.ok and (done.out is not None or args.dry_run))
+    return Answer(
+        lambda: document(done), lambda show: show_done(done), done.ok and (done.out is not None or args.dry_run)
+    )
 
 
 def _asked(args: argparse.Namespace) -> Asked:

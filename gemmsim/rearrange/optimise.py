@@ -41,6 +41,7 @@ LEAST_GAIN = 0.005
 """A loop whose predicted time shrinks by no more is left as it is."""
 BANKS = 2
 
+
 @dataclass(frozen=True)
 class Trial:
     """One search: what it may do, the places behind a load where its result is first asked for, and its random

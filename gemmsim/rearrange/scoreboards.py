@@ -26,7 +26,11 @@ in all other cases."""
 WRITE, READ = "write", "read"
 SHARED = ("shared_load", "shared_store")
 SHARED_QUEUE, COPIES, NO_QUEUE = "shared", "copies", ""
-READ_BEFORE: Mapping[str, tuple[str, ...]] = {SHARED_QUEUE: SHARED, COPIES: ("shared_load", "global_copy"), NO_QUEUE: ()}
+READ_BEFORE: Mapping[str, tuple[str, ...]] = {
+    SHARED_QUEUE: SHARED,
+    COPIES: ("shared_load", "global_copy"),
+    NO_QUEUE: (),
+}
 """{queue: kinds that read their registers when what is in it has read its own}."""
 
 
@@ -117,7 +121,10 @@ def in_the_way(each: Operation, state: State) -> frozenset[Pending]:
     return frozenset(
         pending
         for pending in state.pending
-        if (pending.register in writes and not (pending.what == READ and pending.queue == SHARED_QUEUE and each.kind in SHARED))
+        if (
+            pending.register in writes
+            and not (pending.what == READ and pending.queue == SHARED_QUEUE and each.kind in SHARED)
+        )
         or (pending.what == WRITE and pending.register in reads)
     )
 
@@ -143,9 +150,7 @@ def _issued(each: Operation, number: int, state: State) -> State:
     return _with(state, control, told, begun).after(cycles)
 
 
-def _with(
-    state: State, control: Control, told: Mapping[Pending, Boards], begun: Mapping[Pending, Boards]
-) -> State:
+def _with(state: State, control: Control, told: Mapping[Pending, Boards], begun: Mapping[Pending, Boards]) -> State:
     """The state with what an instruction has begun, and with what its scoreboards will tell of that and of others."""
     pending = dict(state.pending) | dict.fromkeys(begun, frozenset())
     coming = {each for each in state.coming if each[1] not in begun}
