@@ -2,7 +2,7 @@
 
 python -m campaigns.rearrange FOLDER --prepare [--processes N]   compiles and searches, without a GPU; minutes
 python -m campaigns.rearrange FOLDER --choose                    on a GPU: the fastest order of each kernel
-python -m campaigns.rearrange FOLDER --out FILE.jsonl            on a GPU: bits compared at ten shapes, timed beside cuBLAS
+python -m campaigns.rearrange FOLDER --out FILE.jsonl            on a GPU: bits at ten shapes, times beside cuBLAS
 
 Exit status 1 where an output differs or a launch fails.
 """
@@ -106,7 +106,7 @@ def prepare(folder: Path, processes: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(processes) as pool:
         jobs = [
-            pool.submit(_prepared, case, folder, number)
+            pool.submit(_prepared, case.number, folder, number)
             for case in cases()
             for number in range(case.searches)
         ]  # fmt: skip
@@ -114,9 +114,9 @@ def prepare(folder: Path, processes: int) -> None:
     (folder / PREDICTED).write_text(json.dumps(predicted, indent=1) + "\n")
 
 
-def _prepared(case: Case, folder: Path, number: int) -> dict[str, Any] | None:
-    """What one search for one case is worth; None where it found nothing that is proved."""
-    on = device(DEVICE)
+def _prepared(of: int, folder: Path, number: int) -> dict[str, Any] | None:
+    """What one search for a case, by number, is worth; None where it found nothing that is proved."""
+    case, on = next(case for case in cases() if case.number == of), device(DEVICE)
     problem = Problem(PREDICTED_AT, PREDICTED_AT, PREDICTED_AT)
     cubin: Cubin = compile_kernel(case.kernel, case.kernel.launch(problem, case.tiling), on.capability)
     registers = cubin.registers_per_thread
@@ -128,16 +128,16 @@ def _prepared(case: Case, folder: Path, number: int) -> dict[str, Any] | None:
         return None
     case.compiled(folder).write_bytes(image)
     case.rearranged(folder, number).write_bytes(parse_cubin(image).patched(found.words, function.name).image)
-    of = gain(found, problem, case.kernel, case.tiling, on, registers)
-    print(f"{case.name}, order {number}: {of.speedup - 1:+.1%}", file=sys.stderr)
+    worth = gain(found, problem, case.kernel, case.tiling, on, registers)
+    print(f"{case.name}, order {number}: {worth.speedup - 1:+.1%}", file=sys.stderr)
     return {
         "case": case.number,
         "name": case.name,
         "order": number,
         "ports": [found.cost_before.ports, found.cost_after.ports],
         "cycles_per_ffma": [found.cost_before.running, found.cost_after.running],
-        "predicted_speedup": of.speedup,
-        "bound_by": of.bound_by,
+        "predicted_speedup": worth.speedup,
+        "bound_by": worth.bound_by,
         "changed": found.changed,
     }
 

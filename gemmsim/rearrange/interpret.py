@@ -3,8 +3,8 @@
 It takes nothing from the optimiser or the verifier. Registers hold whole numbers. Results appear some cycles after
 issue, those of loads after a time that is drawn anew each time, loads of shared memory one after the other; who reads a
 register while a result is on its way gets rubbish. Stores read their operands late. What is kept for reuse is the value
-that was read, whatever has become of the register since. A scoreboard is set some cycles behind the access that sets it,
-and who waits for it sooner does not wait.
+that was read, whatever has become of the register since. A scoreboard is set some cycles behind the access, and who
+waits for it sooner does not wait.
 """
 
 from __future__ import annotations

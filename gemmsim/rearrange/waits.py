@@ -34,7 +34,7 @@ class Underway:
     now: int = 0
 
     def wait(self, mask: int, trusted: bool = False) -> list[Entry]:
-        """Wait for these scoreboards; what has ended. Of a wait that the compiler placed they are `trusted` to be set."""
+        """Wait for these scoreboards; what has ended. Where the compiler waits, they are `trusted` to be set."""
         ended = [
             entry
             for entry, boards in self.entries.items()
