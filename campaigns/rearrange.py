@@ -155,12 +155,12 @@ def choose(folder: Path) -> bool:
     known, requests = _orders(folder), []
     chosen = [case for case in cases() if case.number in known]
     for case in chosen:
-        before, after, *rivals = (
-            str(path) for path in (case.compiled(folder), *(case.rearranged(folder, row["order"]) for row in known[case.number]))
-        )  # fmt: skip
+        orders = [str(case.rearranged(folder, row["order"])) for row in known[case.number]]
         for size in case.timed:
             point = case.point(Problem(size, size, size))
-            requests.append((case, Request(point, before, after, timed=True, rivals=tuple(rivals))))
+            requests.append(
+                (case, Request(point, str(case.compiled(folder)), orders[0], True, rivals=tuple(orders[1:])))
+            )
     results = compared([request for _, request in requests])
     fastest = {}
     for case in chosen:
