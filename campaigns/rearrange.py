@@ -149,7 +149,7 @@ def _orders(folder: Path) -> dict[int, list[dict[str, Any]]]:
 
 
 def choose(folder: Path) -> bool:
-    """Time the orders of each case against each other, at its first size, and note the fastest; whether all ran well."""
+    """Time the orders of each case at its first size, and note the fastest; whether all ran well."""
     known = _orders(folder)
     chosen = [case for case in cases() if case.number in known]
     requests = []
