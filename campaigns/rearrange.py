@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -190,13 +189,14 @@ def run(folder: Path, out: Path, cublas: bool = True) -> bool:
             point = case.point(Problem(size, size, size))
             requests.append((case, Request(point, before, after, timed=True, cublas=cublas)))
     results = compared([request for _, request in requests], lambda done: print(done, end=" ", file=sys.stderr))
-    with out.open("w") as file:
-        for (case, request), result in zip(requests, results, strict=True):
-            file.write(json.dumps(_row(case, request, result, predicted[case.number])) + "\n")
-    return _show(requests, results, predicted)
+    rows = [
+        _row(request, result, predicted[case.number]) for (case, request), result in zip(requests, results, strict=True)
+    ]
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return _show(rows)
 
 
-def _row(case: Case, request: Request, result: Compared, predicted: dict[str, Any]) -> dict[str, Any]:
+def _row(request: Request, result: Compared, predicted: dict[str, Any]) -> dict[str, Any]:
     return {
         "point": request.point.to_dict(),
         "predicted": predicted,
@@ -210,33 +210,47 @@ def _row(case: Case, request: Request, result: Compared, predicted: dict[str, An
     }
 
 
-def _show(requests: Sequence[tuple[Case, Request]], results: Sequence[Compared], predicted: dict[int, Any]) -> bool:
-    errors, peak = [], device(DEVICE).fp32_flop_per_s
-    print("| kernel | size | same bits | ports | running | predicted | measured | TFLOP/s | peak | over cuBLAS |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for (case, request), result in zip(requests, results, strict=True):
-        if result.failure:
-            print(f"FAILED {request.point}: {result.failure}")
-        if result.different:
-            print(f"DIFFERENT {request.point}: {result.different} elements")
-        if not request.timed or not result.after_s:
-            continue
-        row = predicted[case.number]
-        same = [each.identical for (of, _), each in zip(requests, results, strict=True) if of is case]
-        after_s = statistics.median(result.after_s)
-        rate = request.point.problem.flop / after_s
-        ratio = statistics.median(result.cublas_s) / after_s if result.cublas_s else math.nan
-        errors.append(abs(result.speedup / row["predicted_speedup"] - 1))
-        print(
-            f"| {case.name} | {request.point.problem.m} | {sum(same)} of {len(same)}"
-            f" | {row['ports'][0]:.3f} to {row['ports'][1]:.3f}"
-            f" | {row['cycles_per_ffma'][0]:.3f} to {row['cycles_per_ffma'][1]:.3f}"
-            f" | {row['predicted_speedup'] - 1:+.1%} | {result.speedup - 1:+.1%}"
-            f" | {rate / 1e12:.2f} | {rate / peak:.3f} | {ratio:.3f} |"
-        )
-    if errors:
-        print(f"mean absolute error of the predicted time ratio: {statistics.fmean(errors):.1%}")
-    return all(result.identical for result in results)
+def table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Records in the lines of a table, those that were timed."""
+    peak = device(DEVICE).fp32_flop_per_s
+    lines = [
+        "| kernel | size | same bits | ports | predicted | measured | TFLOP/s | peak | over cuBLAS |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        if row["after_s"]:
+            of, point = row["predicted"], Point.from_dict(row["point"])
+            same = [each["identical"] for each in rows if each["predicted"]["case"] == of["case"]]
+            before_s, after_s = statistics.median(row["before_s"]), statistics.median(row["after_s"])
+            library = f"{statistics.median(row['cublas_s']) / after_s:.3f}" if row["cublas_s"] else ""
+            rate = point.problem.flop / after_s
+            lines.append(
+                f"| {of['name']} | {point.problem.m} | {sum(same)} of {len(same)}"
+                f" | {of['ports'][0]:.3f} to {of['ports'][1]:.3f} | {of['predicted_speedup'] - 1:+.1%}"
+                f" | {before_s / after_s - 1:+.1%} | {rate / 1e12:.2f} | {rate / peak:.3f} | {library} |"
+            )
+    return lines
+
+
+def error(rows: Sequence[dict[str, Any]]) -> float:
+    """Mean absolute error of the predicted ratio of times."""
+    medians = [
+        [statistics.median(row[name]) for name in ("before_s", "after_s")] + [row["predicted"]["predicted_speedup"]]
+        for row in rows
+        if row["after_s"]
+    ]
+    return statistics.fmean(abs(before_s / after_s / predicted - 1) for before_s, after_s, predicted in medians)
+
+
+def _show(rows: Sequence[dict[str, Any]]) -> bool:
+    for row in rows:
+        if not row["identical"]:
+            reason = row["failure"] or f"{row['different']} elements differ"
+            print(f"FAILED {Point.from_dict(row['point'])}: {reason}")
+    print("\n".join(table(rows)))
+    if any(row["after_s"] for row in rows):
+        print(f"mean absolute error of the predicted time ratio: {error(rows):.1%}")
+    return all(row["identical"] for row in rows)
 
 
 def main() -> int:

@@ -42,6 +42,13 @@ def code(*lines: str | tuple[str, Control]) -> Function:
     return Function("f", "sm_90", tuple(made))
 
 
+def with_copy(of: Function, text: str) -> Function:
+    """The code with an asynchronous copy in place of its first line, encoded as what it is to no matter."""
+    made = list(of.instructions)
+    made[1] = Instruction(made[1].address, text, "", made[1].word, None)
+    return Function(of.name, of.arch, tuple(made))
+
+
 def words_of(of: Function) -> list[int]:
     return [each.word or 0 for each in of.instructions]
 
@@ -74,6 +81,24 @@ def test_independent_ffma_may_change_places_and_factors():
     words = words_of(loop)
     words[1] = ffma_word(words[1], (20, 9, 8, 20))
     assert objection(loop, words) is None
+
+
+@pytest.mark.parametrize("control", [Control(yield_bit=0), Control(stall=12), Control(stall=0)])
+def test_flags_beside_a_yield_mean_something_else(control):
+    loop = code(("FFMA R20, R8, R9, R20", control), "FFMA R21, R8, R10, R21")
+    words = words_of(loop)
+    words[1] = with_field(words[1], REUSE, 0b001)
+    refused(loop, words, "has a flag beside a yield")
+
+
+def test_copies_read_their_registers_in_order():
+    copy = "LDGSTS.E [R40], desc[UR4][R2.64+0x0]"
+    overwriting = ("FFMA R2, R8, R9, R21", Control(wait_mask=0b10))
+    later = ("LDS R30, [R41+0x10]", Control(stall=2, read_barrier=1))
+    loop = with_copy(code("NOP", later, *["NOP"] * 3, overwriting, ("NOP", Control(wait_mask=0b10))), copy)
+    words = words_of(loop)
+    words[6] = with_field(words[6], WAIT_MASK, 0)
+    refused(loop, words, "does not wait until LDGSTS.E [R40], desc[UR4][R2.64+0x0] at 0x10 reads R2")
 
 
 def test_the_order_of_accumulation_is_kept():

@@ -18,6 +18,9 @@ FFMA_CYCLES = 4
 MIXED_CYCLES = 8
 """The same between an FFMA and another instruction of fixed latency, either way: more than any of them takes."""
 BANKS = 2
+MOST_STALL = 11
+"""The longest stall beside a flag. With a longer one, none, or a yield, no compiled code has flags, and their bits are
+taken to mean something else."""
 SLOTS = "ABCD"
 """Their flags, from the lowest bit on; what the last one does is not known."""
 FREE = ("ffma", "float", "integer", "move", "uniform", "shared_load")
@@ -137,6 +140,8 @@ def stale_flag(code: Sequence[Operation], span: Span) -> str | None:
         flags = field(each.instruction.word or 0, REUSE)
         if flags >> len(PLAIN):
             return f"{_named(each)} has a flag of unknown meaning"
+        if flags and not (each.control.yield_bit and 1 <= each.control.stall <= MOST_STALL):
+            return f"{_named(each)} has a flag beside a yield, or a stall that allows none"
         for slot, register in each.slots:
             if flags >> SLOTS.index(slot) & 1 and not _kept(code, number, span.last, slot, register):
                 return f"{_named(each)} keeps R{register} for nobody who reads it so"
