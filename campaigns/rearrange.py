@@ -120,7 +120,9 @@ def _prepared(of: int, folder: Path, number: int) -> dict[str, Any] | None:
     image = cubin.path.read_bytes()
     (function,) = disassembled(image)
     trial = trials(number + 1)[-1]
-    found = Source.of(function).tried(trial, residents(case.kernel, problem, case.tiling, on.capability, registers))
+    source = Source.of(function)
+    compiled = source.as_compiled(residents(case.kernel, problem, case.tiling, on.capability, registers))
+    found = source.tried(trial, compiled)
     if found is None or objection(function, found.words):
         return None
     case.compiled(folder).write_bytes(image)

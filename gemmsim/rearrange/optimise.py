@@ -132,10 +132,10 @@ def rearranged(
     """
     source = Source.of(function)
     steps = len(searches) * len(source.code)
-    best = source.as_compiled(residents or Residents(warps=2))
-    least = best.cost_before.running * (1 - LEAST_GAIN)
+    best = compiled = source.as_compiled(residents or Residents(warps=2))
+    least = compiled.cost_before.running * (1 - LEAST_GAIN)
     for number, trial in enumerate(searches):
-        found = source.tried(trial, best.residents, width, _telling(tell, number * len(source.code), steps))
+        found = source.tried(trial, compiled, width, _telling(tell, number * len(source.code), steps))
         if found is not None and found.cost_after.running < min(least, best.cost_after.running):
             best = found
     return best
@@ -199,15 +199,14 @@ class Source:
         return Rearranged(self.loop, self.loop, self.words, known, known, residents)
 
     def tried(
-        self, trial: Trial, residents: Residents, width: int = WIDTH, tell: Callable[[int], None] | None = None
+        self, trial: Trial, compiled: Rearranged, width: int = WIDTH, tell: Callable[[int], None] | None = None
     ) -> Rearranged | None:
-        """What one search has found, better or not; None where it found nothing."""
+        """What one search has found, better than as compiled or not; None where it found nothing."""
         words = self.searched(trial, width, tell)
         if words is None:
             return None
         after = main_loop(with_words(self.function, words))
-        was, becomes = (cost(loop, residents, self.file) for loop in (self.loop, after))
-        return Rearranged(self.loop, after, words, was, becomes, residents)
+        return replace(compiled, after=after, words=words, cost_after=cost(after, compiled.residents, self.file))
 
     def searched(
         self, trial: Trial, width: int = WIDTH, tell: Callable[[int], None] | None = None
