@@ -18,7 +18,7 @@ FRAGMENTS = range(8, 24)
 SUMS = range(24, 48)
 CYCLES = {"FFMA": 4, "IADD3": 6, "MOV": 6}
 BOARDS = 6
-SET_CYCLES = 3
+SET_CYCLES = 2
 """Cycles until a wait finds a scoreboard set."""
 LAST_STALL = 8
 

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gemmsim.errors import InputError
-from gemmsim.machine_code.encoding import NO_BARRIER
 from gemmsim.machine_code.sass import Instruction
 from gemmsim.registers.instruction_streams import RZ
 
@@ -25,9 +24,8 @@ ORDER = 1_000_003
 FIXED_CYCLES = {"FFMA": 4, "IADD3": 6, "MOV": 6}
 LOAD_CYCLES, READ_CYCLES = (20, 60), (2, 12)
 """The least and the most from issue until a load has its result, and until an access has read its operands."""
-SET_CYCLES, SET_LATE_CYCLES = 2, 3
-"""Cycles until a scoreboard is set: where the access stalls so long itself, and else; always the latter for that of the
-result where there is another for the operands."""
+SET_CYCLES = 2
+"""Cycles until a scoreboard is set."""
 BANKS, SLOTS = 2, "ABC"
 PLACES = 1 << 20
 _SOURCE = re.compile(r"R(\d+|Z)(\.reuse)?")
@@ -93,13 +91,8 @@ class Machine:
         if handler is None:
             raise InputError(f"{each.text} cannot be run on paper")
         done, read = handler(each, key)
-        late = control.stall < SET_CYCLES
-        two = NO_BARRIER not in (control.read_barrier, control.write_barrier)
-        for board, end, behind in (
-            (control.write_barrier, done, late or (two and control.read_barrier != control.write_barrier)),
-            (control.read_barrier, read, late),
-        ):
-            self._boards.append((board, self.now + (SET_LATE_CYCLES if behind else SET_CYCLES), end))
+        for board, end in ((control.write_barrier, done), (control.read_barrier, read)):
+            self._boards.append((board, self.now + SET_CYCLES, end))
         self.now += max(control.stall, 1)
 
     def _wait(self, mask: int) -> None:

@@ -7,9 +7,7 @@ that: of several loads in a row only the last has a scoreboard. A load may overw
 reads. Asynchronous copies read their registers in order too, before a later shared load does; but who overwrites them,
 a load too, has to wait.
 
-A wait that comes too soon after an access does not see its scoreboard yet. What compiled code relies on is taken for
-what the hardware does: two cycles where the access itself stalls for them, three where other instructions come between,
-and three for the scoreboard of the result where the access sets another for its operands.
+A wait in the cycle behind an access does not see its scoreboard yet: no compiled code relies on less than two cycles.
 """
 
 from __future__ import annotations
@@ -17,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gemmsim.machine_code.encoding import NO_BARRIER, Control
+from gemmsim.machine_code.encoding import NO_BARRIER
 from gemmsim.rearrange.decode import Operation, Span
 
-SET_CYCLES, SET_LATE_CYCLES = 2, 3
-"""Cycles from the issue of an access until a wait finds its scoreboard set: where the access stalls so long itself, and
-in all other cases."""
+SET_CYCLES = 2
+"""Cycles from the issue of an access until a wait finds its scoreboard set."""
 WRITE, READ = "write", "read"
 SHARED = ("shared_load", "shared_store")
 SHARED_QUEUE, COPIES, NO_QUEUE = "shared", "copies", ""
@@ -147,20 +144,13 @@ def _issued(each: Operation, number: int, state: State) -> State:
     writing = SHARED_QUEUE if each.kind == "shared_load" else NO_QUEUE
     begun = {Pending(number, register, READ, reading): reads for register in each.reads}
     begun |= {Pending(number, register, WRITE, writing): writes for register in each.writes}
-    return _with(state, control, told, begun).after(cycles)
+    return _with(state, told, begun).after(cycles)
 
 
-def _with(state: State, control: Control, told: Mapping[Pending, Boards], begun: Mapping[Pending, Boards]) -> State:
+def _with(state: State, told: Mapping[Pending, Boards], begun: Mapping[Pending, Boards]) -> State:
     """The state with what an instruction has begun, and with what its scoreboards will tell of that and of others."""
     pending = dict(state.pending) | dict.fromkeys(begun, frozenset())
     coming = {each for each in state.coming if each[1] not in begun}
     for each, boards in {**told, **begun}.items():
-        coming |= {(_set_after(control, board), each, board) for board in boards}
+        coming |= {(SET_CYCLES, each, board) for board in boards}
     return State(pending, frozenset(coming))
-
-
-def _set_after(control: Control, board: int) -> int:
-    """Cycles until a wait finds the scoreboard set."""
-    two = control.read_barrier not in (NO_BARRIER, control.write_barrier)
-    late = control.stall < SET_CYCLES or (two and board == control.write_barrier)
-    return SET_LATE_CYCLES if late else SET_CYCLES

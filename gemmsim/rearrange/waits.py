@@ -16,7 +16,7 @@ PASSES = 2
 Entry = tuple[int, int, str]
 """(instruction, register, LOADED or USED)."""
 SET_CYCLES = 4
-"""Cycles behind an access from which on a wait is sure to find its scoreboard set."""
+"""Cycles behind an access from which on a wait is sure to find its scoreboard set: two more than it takes."""
 QUEUE = ("shared_load", "shared_store")
 COPY = "global_copy"
 UNORDERED = ("ffma", "float", "integer", "move", "uniform", "shared_load")
