@@ -103,14 +103,14 @@ def test_what_is_not_proved_is_not_written(gemmsim, monkeypatch, tmp_path):
 
 
 def test_what_the_gpu_says(gemmsim, monkeypatch, tmp_path):
-    different = 0
+    different, after_s = 0, (1.5,)
 
     def compared(requests: list[Request], tell) -> list[Compared]:
         assert len(requests) == 11
         assert any(each.point.problem.m % 32 for each in requests)
         assert [each.timed for each in requests] == [False] * 10 + [True]
         assert Path(requests[0].before).read_bytes() == compiled().read_bytes() != Path(requests[0].after).read_bytes()
-        return [Compared(each, different, (2.0,), (1.5,)) if each.timed else Compared(each) for each in requests]
+        return [Compared(each, different, (2.0,), after_s) if each.timed else Compared(each) for each in requests]
 
     monkeypatch.setattr(cubin_pair, "require_gpu", lambda: None)
     monkeypatch.setattr(cubin_pair, "compared", compared)
@@ -121,6 +121,10 @@ def test_what_the_gpu_says(gemmsim, monkeypatch, tmp_path):
     assert [each["identical"] for each in records] == [True] * 11
     assert records[-1]["before_s"] == [2.0]
     assert out.exists()
+    assert "slower" not in result.err
+    out.unlink()
+    after_s = (2.5,)
+    assert "slower on this GPU than as compiled" in gemmsim(f"rearrange {LAUNCH} --out {out} --verify").err
     out.unlink()
     different = 3
     result = gemmsim(f"rearrange {LAUNCH} --out {out} --verify")

@@ -102,6 +102,8 @@ def run_rearrange(args: argparse.Namespace, warn: Warn) -> Answer:
         warn(f"not written, because it is not proved to compute the same: {done.objection}")
     elif not done.ok:
         warn("not written, because its results are others: " + _first_difference(done.compared))
+    elif any(each.speedup < 1 for each in done.compared):
+        warn("the same bits, but slower on this GPU than as compiled")
     return Answer(
         lambda: document(done), lambda show: show_done(done), done.ok and (done.out is not None or args.dry_run)
     )
