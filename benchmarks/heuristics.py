@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -33,12 +34,11 @@ from gemmsim.ranking import kendall_tau
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.routes import predicted_time
 from gemmsim.search import spaces_of
-from gemmsim.spaces import size_of
 
 PACKAGE = "nvidia-matmul-heuristics"
 MEASURED = Path(__file__).parent.parent / "reports" / "cublas.jsonl"
 H200 = device("h200")
-TIMED, CHUNK, RUNS = 100_000, 10_000, 3
+TIMED, RUNS = 100_000, 5
 MOST_S = 0.33e-6
 """What a configuration may take on the analytic route, many at once."""
 
@@ -112,9 +112,8 @@ def rows(best: Mapping[Problem, Result], proposed: Sequence[Sequence[float]], on
     """The table: problems for which the library proposes something."""
     found = []
     for (problem, result), times_s in zip(best.items(), proposed, strict=True):
-        point, resources = result.record.point, result.record.resources
-        registers = resources["registers_per_thread"] if resources else None
-        ours = predicted_time(problem, kernel_named(point.kernel), point.tiling, on, registers_per_thread=registers)
+        point = result.record.point
+        ours = predicted_time(problem, kernel_named(point.kernel), point.tiling, on, **result.record.compiled)
         if times_s:
             found.append(Row(problem, times_s, result.cublas_s, float(ours.time_s), result.median_s))
     return found
@@ -148,12 +147,13 @@ def ours_each_s() -> tuple[float, float]:
     search goes over them; TIMED problems in one tiling, in full."""
     kernel, cube = KERNELS["warp_tiled"], Problem(4096, 4096, 4096)
     (of,) = spaces_of(cube, H200, [kernel])
-    chunks = [chunk for chunk, _ in zip(of.chunks(CHUNK), range(TIMED // CHUNK), strict=False)]
+    sizes_so_far = accumulate((table.count for table in of.tables()), initial=0)
+    tables = [table for table, before in zip(of.tables(), sizes_so_far, strict=False) if before < TIMED]
     sizes = np.arange(1, TIMED + 1)
     problems, tiling = Problem(sizes, sizes, sizes), kernel.tiling(**dict(kernel.default_tile))
-    many_s = best_cpu_s(lambda: [quick_times(cube, kernel, chunk, H200) for chunk in chunks], RUNS)
+    many_s = best_cpu_s(lambda: [quick_times(cube, kernel, each.tilings, H200) for each in tables], RUNS)
     full_s = best_cpu_s(lambda: predict(problems, kernel, tiling, H200), RUNS)
-    return many_s / sum(map(size_of, chunks)), full_s / TIMED
+    return many_s / sum(table.count for table in tables), full_s / TIMED
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -92,8 +92,7 @@ def records(on: Device, own: bool) -> list[tuple[str, Record]]:
 def analytic(record: Record, on: Device) -> Prediction:
     """The analytic prediction of a record, its registers as compiled."""
     point = record.point
-    registers = record.resources["registers_per_thread"] if record.resources else None
-    return predict(point.problem, kernel_named(point.kernel), point.tiling, on, registers)
+    return predict(point.problem, kernel_named(point.kernel), point.tiling, on, **record.compiled)
 
 
 def judged(on: Device) -> dict[str, list[Judged]]:

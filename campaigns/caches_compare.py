@@ -35,7 +35,7 @@ class Compared:
     point: Point
     larger: bool
     held_out: bool
-    predicted: dict[str, float]
+    predicted: dict[str, int]
     counted: dict[str, int]
 
     def error(self, name: str) -> float:
@@ -53,14 +53,14 @@ def compared(path: Path) -> Iterator[Compared]:
         yield Compared(point, point.problem.compulsory_bytes > on.l2_bytes, held_out(point.key), predicted, counted)
 
 
-def predict(point: Point, on: Device, blocks_per_sm: int | None) -> dict[str, float]:
+def predict(point: Point, on: Device, blocks_per_sm: int | None) -> dict[str, int]:
     """The model's counts of one point, for as many blocks as fit if it is not said how many."""
     ladder = kernel(point.kernel)
     if blocks_per_sm is None:
         taken = resources(ladder, point.problem, point.tiling, on.capability, None)
         blocks_per_sm = int(resident_blocks(taken, on).blocks_per_sm)
-    found = cache_traffic(point.problem, ladder, point.tiling, on, blocks_per_sm)
-    return {name: float(getattr(found, name)) for name in COUNTERS}
+    counters = cache_traffic(point.problem, ladder, point.tiling, on, blocks_per_sm).counters
+    return {name: counters[name] for name in COUNTERS}
 
 
 def table(points: list[Compared]) -> Iterator[str]:

@@ -10,10 +10,10 @@ and changes no pass. Such patterns are written down once, with how often they oc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
-from typing import Literal
+from itertools import chain, product
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from gemmsim.banks import BANKS, COPY_WIDTHS_BYTES, Passes, async_copy_passes, is_first, passes
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.problem import ceil_div
+from gemmsim.problem import ceil_div, common_power
 from gemmsim.tiling import SWIZZLED_COLUMNS, WARP_SIZE, Tiling
 from gemmsim.warp_tiles import copies_of_a, copies_of_b, first_elements, lanes_along, piece, pieces
 
@@ -29,6 +29,9 @@ Lanes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Direction = Literal["load", "store", "copy"]
 """A copy goes from global to shared memory past the registers: one instruction that is both."""
+Operand = Literal["a", "b"]
+OPERANDS: tuple[Operand, Operand] = "a", "b"
+T = TypeVar("T")
 LANE = np.arange(WARP_SIZE, dtype=np.int64)
 ONCE = range(1)
 
@@ -59,7 +62,11 @@ class Runs:
         first, lanes = (each[self.lanes > 0] for each in (self.first, self.lanes))
         if slides:
             first = np.where(first % self.per_row + lanes <= self.per_row, first // self.per_row * self.per_row, first)
-        kinds, times = np.unique(first % (period * self.per_row) * (WARP_SIZE + 1) + lanes, return_counts=True)
+        kinds = first % (period * self.per_row) * (WARP_SIZE + 1) + lanes
+        if (kinds == kinds[0]).all():
+            kinds, times = kinds[:1], np.array([len(kinds)])
+        else:
+            kinds, times = np.unique(kinds, return_counts=True)
         first, lanes = np.divmod(kinds, WARP_SIZE + 1)
         return Runs(first[None], lanes[None], self.per_row), times
 
@@ -224,6 +231,11 @@ def column_in_b(column: Lanes, tiling: Tiling, widths: Widths) -> Lanes:
     return column ^ column // SWIZZLED_COLUMNS * widths.shared_b % SWIZZLED_COLUMNS if tiling.swizzle else column
 
 
+def _of_shape(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """As `np.broadcast_to`, which takes long where nothing is to be done."""
+    return values if values.shape == shape else np.broadcast_to(values, shape)
+
+
 @dataclass(frozen=True)
 class _Plan:
     """One access to shared memory as the sources write it.
@@ -254,8 +266,8 @@ class _Plan:
             times = times * (len(self.outer) * len(self.inner) // len(inner))
         row, number, active = runs.spread()
         shape = (len(runs.first), len(outer) * len(inner), len(times), WARP_SIZE)
-        elements = np.broadcast_to(self.place(row, number, *pairs(outer, inner)), shape).reshape(-1, *shape[2:])
-        active = np.broadcast_to(active, shape).reshape(elements.shape)
+        elements = _of_shape(self.place(row, number, *pairs(outer, inner)), shape).reshape(-1, *shape[2:])
+        active = _of_shape(active, shape).reshape(elements.shape)
         instructions = len(self.runs.first) * len(self.outer) * len(self.inner)
         return SharedAccess(self.name, self.direction, self.width, elements, active, times, instructions, self.start)
 
@@ -265,46 +277,75 @@ def shared_accesses(kernel: Kernel, tiling: Tiling, widths: Widths, every: bool 
 
     With `every` all instructions of all warps, in the order of a warp; else each pattern once.
     """
-    if not kernel.staged:
-        return
-    for plan in (*_plans_of_a(kernel, tiling, widths), *_plans_of_b(kernel, tiling, widths)):
-        if not kernel.warp_tiled or (plan.direction == "store" and not kernel.copies):
+    if kernel.staged:
+        yield from in_order(kernel, *(accesses_to(of, kernel, tiling, widths, every) for of in OPERANDS))
+
+
+def in_order(kernel: Kernel, of_a: Iterable[T], of_b: Iterable[T]) -> Iterator[T]:
+    """What there is of each access to the tile of A and to that of B, in the order in which they are made."""
+    return chain.from_iterable(zip(of_a, of_b, strict=True)) if kernel.warp_tiled else chain(of_a, of_b)
+
+
+def accesses_to(
+    operand: Operand, kernel: Kernel, tiling: Tiling, widths: Widths, every: bool = False
+) -> Iterator[SharedAccess]:
+    """The accesses to the tile of one operand of a kernel that has some, as `shared_accesses`."""
+    plans = _plans_of_a(kernel, tiling, widths) if operand == "a" else _plans_of_b(kernel, tiling, widths)
+    for plan in plans if not kernel.copies else ():
+        if not kernel.warp_tiled or plan.direction == "store":
             yield plan.written_down(every)
     if kernel.copies:
-        yield from _copies(kernel, tiling, widths)
+        yield _copy(operand, kernel, tiling, widths)
     if kernel.warp_tiled:
-        yield from _fragments_of_warps(kernel, tiling, widths, every)
+        yield _fragments_of_warps(operand, kernel, tiling, widths, every)
 
 
-def _copies(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[SharedAccess]:
-    """The copies of a tile of A, which transpose it, and of B."""
+def what_matters(operand: Operand, kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[Tiling, Widths]:
+    """The same with what makes no difference to the passes of accesses to the tile of one operand left out: so that
+    tilings which differ in nothing else have their passes counted once.
+
+    A's padding moves the tile of B. That matters to copies alone, and only within a pass.
+    """
+    fields = vars(tiling) | {"stages": 1, "split_k": 1, "group": 1, "pad_b" if operand == "a" else "pad_a": 0}
+    if operand == "a":
+        return Tiling.unchecked(**fields), Widths(widths.global_a, 1, 1, widths.shared_a, 1)
+    if kernel.copies:
+        fields["pad_a"] = tiling.pad_a % (BANKS // common_power(BANKS, tiling.block_k))
+    fields["swizzle"] = min(tiling.swizzle, 1)
+    return Tiling.unchecked(**fields), Widths(1, widths.global_b, 1, 1, widths.shared_b)
+
+
+def _copy(operand: Operand, kernel: Kernel, tiling: Tiling, widths: Widths) -> SharedAccess:
+    """The copy of a tile of A, which transposes it, or of B."""
     pitch_a, pitch_b = map(int, kernel.pitches(tiling))
     start = kernel.start_b(tiling)
     line, times, stage = BANKS * tiling.block_n, np.ones(tiling.warps, np.int64), start + tiling.block_k * pitch_b
-    row, along, there = copies_of_a(tiling)
-    place, source = along * pitch_a + row, row * line + along
-    yield SharedAccess("copy_a", "copy", 1, place, there, times, len(there), 0, source, stage)
+    if operand == "a":
+        row, along, there = copies_of_a(tiling)
+        place, source = along * pitch_a + row, row * line + along
+        return SharedAccess("copy_a", "copy", 1, place, there, times, len(there), 0, source, stage)
     along, column, there = copies_of_b(tiling, widths.global_b)
     place, source = along * pitch_b + column, along * line + column
-    yield SharedAccess("copy_b", "copy", widths.global_b, place, there, times, len(there), start, source, stage)
+    return SharedAccess("copy_b", "copy", widths.global_b, place, there, times, len(there), start, source, stage)
 
 
-def _fragments_of_warps(kernel: Kernel, tiling: Tiling, widths: Widths, every: bool) -> Iterator[SharedAccess]:
-    """The fragments of A and B where lanes lie along both axes of a warp's tile.
+def _fragments_of_warps(operand: Operand, kernel: Kernel, tiling: Tiling, widths: Widths, every: bool) -> SharedAccess:
+    """The fragments of A or B where lanes lie along both axes of a warp's tile.
 
     Rows, pieces and warps are one pattern: they differ by whole pieces.
     """
-    firsts, lanes, starts = first_elements(tiling), lanes_along(tiling), (0, kernel.start_b(tiling))
-    reads, threads = (widths.shared_a, widths.shared_b), (tiling.thread_m, tiling.thread_n)
-    for of, name in enumerate(("load_a", "load_b")):
-        rows = np.arange(tiling.block_k)[:, None] * int(kernel.pitches(tiling)[of])
-        moves = (rows + pieces(threads[of], lanes[of])).reshape(-1, 1, 1)
-        instructions, times = len(moves), np.ones(tiling.warps, np.int64)
-        elements = moves + firsts[of]
-        if not every:
-            elements, times = elements[:1, :1], np.array([instructions * tiling.warps])
-        active = np.ones(elements.shape, bool)
-        yield SharedAccess(name, "load", reads[of], elements, active, times, instructions, starts[of])
+    of = OPERANDS.index(operand)
+    first, lanes = first_elements(tiling)[of], lanes_along(tiling)[of]
+    read, thread = ((widths.shared_a, tiling.thread_m), (widths.shared_b, tiling.thread_n))[of]
+    start = (0, kernel.start_b(tiling))[of]
+    rows = np.arange(tiling.block_k)[:, None] * int(kernel.pitches(tiling)[of])
+    moves = (rows + pieces(thread, lanes)).reshape(-1, 1, 1)
+    instructions, times = len(moves), np.ones(tiling.warps, np.int64)
+    elements = moves + first
+    if not every:
+        elements, times = elements[:1, :1], np.array([instructions * tiling.warps])
+    active = np.ones(elements.shape, bool)
+    return SharedAccess(f"load_{operand}", "load", read, elements, active, times, instructions, start)
 
 
 def _plans_of_a(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[_Plan]:

@@ -72,7 +72,9 @@ def checked_lanes(byte_addresses: Any, active: Any, width_bytes: int) -> tuple[L
     given = np.asarray(byte_addresses)
     if given.dtype.kind not in "iu":
         raise InputError(f"byte addresses are whole numbers below 2^63; these are of the type {given.dtype}")
-    addresses, active = np.broadcast_arrays(given.astype(np.int64, copy=False), np.asarray(active, bool))
+    addresses, active = given.astype(np.int64, copy=False), np.asarray(active, bool)
+    if addresses.shape != active.shape:
+        addresses, active = np.broadcast_arrays(addresses, active)
     if addresses.shape[-1:] != (32,):
         raise InputError(f"a warp access has 32 lanes, on the last axis; this one has the shape {addresses.shape}")
     wrong = active & ((addresses & (width_bytes - 1) != 0) | (addresses < 0))
@@ -102,9 +104,12 @@ def passes(byte_addresses: Any, active: Any, width_bytes: int, store: bool) -> P
         counts = group_passes(unit, per_pass, per_pass)
     else:
         merged = _merges(addresses, active)
-        counts = np.empty((3, len(unit)), np.int64)
-        for rows, group_lanes in ((~merged, per_pass), (merged, 2 * per_pass)):
-            counts[:, rows] = group_passes(unit[rows], per_pass, group_lanes)
+        if merged.all() or not merged.any():
+            counts = group_passes(unit, per_pass, 2 * per_pass if merged.all() else per_pass)
+        else:
+            counts = np.empty((3, len(unit)), np.int64)
+            for rows, group_lanes in ((~merged, per_pass), (merged, 2 * per_pass)):
+                counts[:, rows] = group_passes(unit[rows], per_pass, group_lanes)
     wavefronts, ideal, degree = counts.reshape(3, *warps)
     return Passes(wavefronts, ideal, degree)
 
@@ -153,21 +158,26 @@ def _bypass_passes(target: Lanes, source: Lanes, active: Mask) -> Lanes:
     the row. A conjecture: it explains all 27 patterns measured on an H200, of which three decide between it and its
     rivals (docs/theory.md).
     """
-    whole = np.zeros_like(active)
-    for distance in range(1, 32):
-        early, late = np.s_[:, :-distance], np.s_[:, distance:]
-        joined = active[early] & active[late]
-        joined &= (source[early] ^ source[late] == 1) & (target[early] ^ target[late] == 1)
-        whole[early] |= joined
-        whole[late] |= joined
+    other_half = (_of_others(source) ^ 1 == _of_lanes(source)) & (_of_others(target) ^ 1 == _of_lanes(target))
+    whole = active & (other_half & _of_others(active)).any(axis=2)
     from_half, to_half = source & 1, target & 1
     piece = np.where(whole, 4 + (from_half ^ to_half), 2 * from_half + to_half)
     parity = (source ^ target) >> 1 & 1
     line = source // 8
     first = is_first(active, line, target // 8, 2 * piece + parity)
-    of_line = np.stack([np.count_nonzero(first & (line == line[:, [lane]]), axis=1) for lane in range(32)])
+    of_line = np.count_nonzero((_of_others(line) == _of_lanes(line)) & _of_others(first), axis=2)
     lines = np.count_nonzero(is_first(active, line), axis=1)
-    return np.stack([np.count_nonzero(first, axis=1), lines, of_line.max(axis=0)])
+    return np.stack([np.count_nonzero(first, axis=1), lines, of_line.max(axis=1)])
+
+
+def _of_lanes(values: NDArray[Any]) -> NDArray[Any]:
+    """What each lane of warps has, to be held against `_of_others`."""
+    return values[:, :, None]
+
+
+def _of_others(values: NDArray[Any]) -> NDArray[Any]:
+    """What each other lane of its warp has, on an axis of its own."""
+    return values[:, None, :]
 
 
 def lane_groups(byte_addresses: Any, active: Any, width_bytes: int, store: bool) -> tuple[LaneGroup, ...]:
@@ -230,15 +240,20 @@ def group_passes(unit: Lanes, units_per_pass: int, group_lanes: int) -> Lanes:
     in_bank = np.bincount(slot[distinct], minlength=units_per_pass * len(groups))
     of_group = in_bank.reshape(len(groups), units_per_pass).max(axis=1, initial=0)
     per_warp = of_group.reshape(len(unit), 32 // group_lanes)
-    return np.stack([per_warp.sum(axis=1), (per_warp > 0).sum(axis=1), per_warp.max(axis=1)])
+    return np.array([per_warp.sum(axis=1), (per_warp > 0).sum(axis=1), per_warp.max(axis=1, initial=0)])
 
 
 def is_first(active: Mask, *keys: Lanes) -> Mask:
     """Which active lanes are the first of their warp to have their keys; arrays of the shape (warps, 32)."""
-    first = active.copy()
-    for distance in range(1, 32):
-        repeats = active[:, :-distance] & active[:, distance:]
-        for key in keys:
-            repeats &= key[:, :-distance] == key[:, distance:]
-        first[:, distance:] &= ~repeats
+    order = np.lexsort(
+        (*keys, ~active), axis=-1
+    )  # stable: of the active lanes with the same keys the first comes first
+    new = np.take_along_axis(active, order, axis=-1)
+    alike = new[:, 1:].copy()
+    for key in keys:
+        ordered = np.take_along_axis(key, order, axis=-1)
+        alike &= ordered[:, 1:] == ordered[:, :-1]
+    new[:, 1:] &= ~alike
+    first = np.empty_like(active)
+    np.put_along_axis(first, order, new, axis=-1)
     return first

@@ -55,10 +55,12 @@ class Calibration:
     l2_same_lines_bytes_per_s    all SMs reading the same addresses at about the same time
     l2_write_bytes_per_s         all SMs writing 40 % of L2
     l2_bytes_per_cycle_per_sm    one SM alone reading
+    l2_write_bytes_per_cycle_per_sm   one SM alone writing
     dram_latency_cycles          a load that misses L2
-    cold_latency_cycles          the same after other data have been written over L2, which it must write back first
-    cold_slowest_cycles          the slowest of 64 such loads of a block that waits for all of them
-    l2_slowest_cycles            the same of loads that hit L2
+    cold_latency_cycles          the same line after line, other data having been written over L2, which it must write
+                                 back first
+    cold_slowest_cycles          the slowest of 64 such loads, of neighbouring lines, by a block that waits for all
+    l2_slowest_cycles            the same of loads anywhere in L2 that hit it
     code_line_cycles             128 bytes of code that run for the first time, the same done before
     dram_bytes_per_s             reads of memory by all SMs; dram_write_bytes_per_s writes
     barrier_*_warps_cycles       from one __syncthreads to the next, by warps of the block
@@ -92,6 +94,7 @@ class Calibration:
     l2_same_lines_bytes_per_s: float | None = None
     l2_write_bytes_per_s: float | None = None
     l2_bytes_per_cycle_per_sm: float | None = None
+    l2_write_bytes_per_cycle_per_sm: float | None = None
     dram_latency_cycles: float | None = None
     cold_latency_cycles: float | None = None
     cold_slowest_cycles: float | None = None

@@ -233,7 +233,7 @@ class Comparison:
 
 def compare(records: Iterable[Record], device: Device, route: str = "auto") -> Comparison:
     """Predict every record of `device`, by a route of `gemmsim.routes`, and hold the predictions against it; of a point
-    measured twice the last record with a result counts. The compiler's register counts are taken from the records.
+    measured twice the last record with a result counts. What the compiler said of registers is taken from the records.
 
     Raises InputError when no record of that device has a time, and for an unknown route.
     """
@@ -245,10 +245,9 @@ def compare(records: Iterable[Record], device: Device, route: str = "auto") -> C
     points, skipped = [], []
     for record in done:
         point = record.point
-        registers = record.resources["registers_per_thread"] if record.resources else None
         try:
             kernel = kernel_named(point.kernel)
-            prediction = predicted_time(point.problem, kernel, point.tiling, device, route, registers)
+            prediction = predicted_time(point.problem, kernel, point.tiling, device, route, **record.compiled)
             if not prediction.occupancy.launches:
                 raise InputError(str(prediction.occupancy.reason))
             points.append(ComparedPoint(record, prediction))

@@ -100,13 +100,13 @@ def working(text: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """What to tell of long work (phase, done, of how many): a bar on standard error, or lines if nobody watches."""
+def progress(lines: bool = True) -> Iterator[Callable[[str, int, int], None]]:
+    """What to tell of long work (phase, done, of how many): a bar on standard error, or `lines` if nobody watches."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, markup=False, highlight=False)
     if not console.is_terminal:
-        yield lambda phase, done, of: say(f"{phase}: {done} of {of}")
+        yield lambda phase, done, of: say(f"{phase}: {done} of {of}") if lines else None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bars:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from operator import and_, attrgetter
+from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from gemmsim.kernel_rules import (
     vector_rules,
     warp_rules,
 )
-from gemmsim.problem import Count, Problem, ceil_div
+from gemmsim.problem import Count, Problem, ceil_div, common_power
+from gemmsim.register_needs import registers_needed
 from gemmsim.rules import Rule, check
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 
@@ -46,11 +47,13 @@ MOST_PARTIAL_BYTES = 2**31
 """What the partial sums of a split launch may take; they are part of the loaded kernel."""
 MACROS = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b", "swizzle")
 """The fields that every source reads, whether its kernel has them or not."""
-REGISTERS_PER_CARRIED_VECTOR = 4
-REGISTERS_BESIDE_TILES = 16
-"""What a compiled kernel holds beside accumulators and fragments: an address and guards for each vector
-that a thread carries, and sizes, counters and bases. Chosen on kernels of the family as nvcc 13.0 compiles
-them for sm_90; a test holds how far off the estimate is for those of the shipped records."""
+REGISTER_BYTES = 4
+SUB_CORES = 4
+LANE_REGISTERS, SAVED = REGISTER_FILE // SUB_CORES // WARP_SIZE, 0.2
+"""Registers of a sub-core for each lane, and the share of what a thread needs that the compiler saves for another
+block."""
+LEAST_REGISTERS = 32
+"""What an estimate is at least: a block gets as many anyway, and nothing is gained by fewer."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +79,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Resources:
-    """What one block takes. `source` says where the register count is from."""
+    """What one block takes. `source` says where the register count is from; `spilled` words of each thread lie in local
+    memory beside."""
 
     threads: Count
     registers_per_thread: Count
     shared_bytes: Count
     source: str
+    spilled: Count = 0
 
 
 @dataclass(frozen=True)
@@ -324,38 +329,24 @@ class Kernel:
             macros["TILES"] = 1 + (tiling.split_k > 1) * (grid(problem, tiling).tiles - 1)
         return macros
 
-    def resources(self, problem: Problem, tiling: Tiling, registers_per_thread: int | None = None) -> Resources:
-        """What one block takes; registers are the compiler's where given, else an estimate.
+    def resources(
+        self, problem: Problem, tiling: Tiling, registers_per_thread: Count | None = None, local_bytes: Count = 0
+    ) -> Resources:
+        """What one block takes; registers and local memory of a thread are the compiler's where given, or estimated."""
+        if registers_per_thread is None:
+            return self.estimated(tiling, self.widths(problem, tiling))
+        shared_bytes, words = self.shared_bytes(tiling), local_bytes // REGISTER_BYTES
+        return Resources(tiling.threads, registers_per_thread, shared_bytes, "compiler", words)
 
-        The estimate: accumulators, the operands of an outer product (two sets where the next is fetched
-        meanwhile), what a thread carries from global memory if it does so meanwhile, and the rest;
-        rounded up to 8, from 32 to 255, and never so many that a block would not start.
-        """
-        if registers_per_thread is not None:
-            return Resources(tiling.threads, registers_per_thread, self.shared_bytes(tiling), "compiler")
-        return self.estimated(tiling, self.widths(problem, tiling))[0]
-
-    def estimated(self, tiling: Tiling, widths: Widths) -> tuple[Resources, Count]:
-        """(what one block takes by the estimate of `resources`, registers that a thread would need beyond what it can
-        have: they spill)."""
-        needed, most = self.registers_needed(tiling, widths), np.minimum(MOST_REGISTERS, most_registers(tiling))
-        registers = np.minimum(np.maximum(needed, 32), most)
-        taken = registers if _array(registers) else int(registers)
-        resources = Resources(tiling.threads, taken, self.shared_bytes(tiling), "estimate")
-        return resources, np.maximum(0, needed - most)
-
-    def registers_needed(self, tiling: Tiling, widths: Widths) -> Count:
-        """Registers that a thread needs, by the estimate of `resources`, a multiple of 8; it need not get them."""
-        threads = tiling.threads
-        run_a = 1 if self.transposed else widths.shared_a
-        registers = tiling.thread_m * tiling.thread_n + (tiling.thread_m * run_a + tiling.thread_n) * self.stages
-        if self.staged:
-            vectors_a = ceil_div(tiling.block_m * tiling.block_k, widths.global_a * threads)
-            vectors_b = ceil_div(tiling.block_k * tiling.block_n, widths.global_b * threads)
-            registers = registers + REGISTERS_PER_CARRIED_VECTOR * (vectors_a + vectors_b)
-            if self.prefetches and not self.copies:
-                registers = registers + vectors_a * widths.global_a + vectors_b * widths.global_b
-        return ceil_div(registers + REGISTERS_BESIDE_TILES, 8) * 8
+    def estimated(self, tiling: Tiling, widths: Widths) -> Resources:
+        """What one block takes by the estimate of `register_needs.py`, rounded up to 8: as many registers as a thread
+        can have of a block that still starts, and the others spill."""
+        needed, spared = registers_needed(self, tiling, widths)
+        needed, most = np.ceil(needed / 8) * 8, np.minimum(MOST_REGISTERS, most_registers(tiling))
+        registers = np.minimum(np.maximum(_squeezed(needed, tiling), LEAST_REGISTERS), most)
+        spilled = np.maximum(0, needed - np.floor(spared) - most)
+        taken = registers.astype(np.int64) if _array(registers) else int(registers)
+        return Resources(tiling.threads, taken, self.shared_bytes(tiling), "estimate", spilled)
 
     def describe(self, tiling: Tiling) -> str:
         """The tiling as far as the kernel has it, so that no two of its tilings read the same."""
@@ -383,8 +374,16 @@ def _array(*values: Any) -> bool:
 
 def _widest(*multiples: Count) -> Count:
     """The widest of 4, 2 and 1 elements that divides them all: keeps every access aligned."""
-    twos, fours = (reduce(and_, (multiple % width == 0 for multiple in multiples)) for width in (2, 4))
-    return 1 + twos + 2 * fours
+    return common_power(4, *multiples)
+
+
+def _squeezed(needed: Any, tiling: Tiling) -> Any:
+    """Registers of a thread that needs so many: the compiler saves some where that lets a second block reside, or a
+    third."""
+    of_block = 1.0 * ceil_div(tiling.warps, SUB_CORES)
+    blocks = np.floor(LANE_REGISTERS * (1 + SAVED) / (of_block * needed))
+    fit = np.floor(LANE_REGISTERS / 8 / (of_block * np.maximum(2, blocks))) * 8
+    return np.where((blocks == 2) | (blocks == 3), np.minimum(needed, fit), needed)
 
 
 def _extents(tiling: Tiling) -> Any:

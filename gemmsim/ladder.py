@@ -63,8 +63,7 @@ def climb(problem: Problem, device: Device, records: Iterable[Record] = (), rout
 
     def rung(kernel: Kernel, tiling: Tiling) -> Rung:
         record = measured.get(Point(problem, kernel.name, tiling).key)
-        registers = record.resources["registers_per_thread"] if record and record.resources else None
-        prediction = predicted_time(problem, kernel, tiling, device, route, registers)
+        prediction = predicted_time(problem, kernel, tiling, device, route, **(record.compiled if record else {}))
         return Rung(kernel, tiling, prediction, record.median_s if record else None)
 
     return tuple(rung(kernel, tiling) for kernel, tiling in ladder() if kernel.runs_on(device.capability.name))

@@ -94,9 +94,8 @@ def loop_shares(records: Iterable[Record], on: Device) -> list[LoopShare]:
 
 def _share(record: Record, on: Device) -> LoopShare:
     point = record.point
-    registers = None if record.resources is None else record.resources["registers_per_thread"]
     kernel = kernel_named(point.kernel)
-    prediction = predict(point.problem, kernel, point.tiling, on, registers)
+    prediction = predict(point.problem, kernel, point.tiling, on, **record.compiled)
     row = row_of(kernel, point.problem, point.tiling)
     cycles = row.running.get(on.capability.name) if row else None
     return LoopShare(prediction, float(record.median_s or 0), 1 / cycles if cycles else math.nan)

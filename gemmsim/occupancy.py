@@ -78,6 +78,11 @@ def occupancy(
     return _resident(limits, _counted(block[0]), capability.max_warps_per_sm, reason)
 
 
+def blocks_that_fit(capability: Capability, threads: Count, registers: Count, shared_bytes: Count) -> Count:
+    """Blocks that one SM holds, as `occupancy` has them, of counts that are known to be some: nothing is checked."""
+    return reduce(_smaller, _limits(capability, True, threads, registers, 0, shared_bytes, 100, 1).values())
+
+
 def occupancies(
     capabilities: Sequence[Capability],
     which: Count,
@@ -138,7 +143,9 @@ def shared_limit(capability: Capability, used: Count, percent: Count, opt_in: bo
     launchable = allocated <= reserved + _most_shared(capability, opt_in)
     wanted = percent * capability.shared_bytes_per_sm // 100
     sizes = np.array(capability.carveouts_bytes)
-    size = sizes[_smaller(np.searchsorted(sizes, _larger(wanted, allocated)), len(sizes) - 1)]
+    size = sizes[-1]
+    if _arrays(percent) or wanted < size:
+        size = sizes[_smaller(np.searchsorted(sizes, _larger(wanted, allocated)), len(sizes) - 1)]
     return launchable * _where(allocated == 0, UNLIMITED, size // _larger(allocated, 1))
 
 

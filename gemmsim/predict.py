@@ -7,6 +7,7 @@ time is neither their sum nor the longest: `rounds.py` joins them. docs/theory.m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,8 @@ from gemmsim.launch_waves import Waves
 from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.port_shares import PortShare, port_share
-from gemmsim.problem import Problem, ceil_div, require_one_shape
-from gemmsim.rounds import launch_rounds
+from gemmsim.problem import Count, Problem, ceil_div, numbered, require_one_shape
+from gemmsim.rounds import lanes_at_work, launch_rounds
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
 
@@ -82,26 +83,28 @@ def predict(
     kernel: Kernel,
     tiling: Tiling,
     device: Device,
-    registers_per_thread: int | None = None,
+    registers_per_thread: Count | None = None,
     ports: PortShare | None = None,
+    local_bytes: Count = 0,
 ) -> Prediction:
     """Predict the time of a launch; its cost does not grow with m, n and k.
 
-    `registers_per_thread` is the compiler's count where known; without it that of the shipped table is
+    `registers_per_thread` is the compiler's count where known, and `local_bytes` the local memory of a thread that goes
+    with it; without them those of the shipped table are
     used, or where it has none an estimate, and marked; `ports` likewise is of the compiled kernel where
     known, else from the table or what is usual. Raises InputError when the kernel does not take the
     tiling or the device cannot hold its tiles. Sizes and tiling fields may be int64 arrays that broadcast together.
     """
     require_one_shape(problem.m, problem.n, problem.k, *vars(tiling).values())
     kernel.check(tiling, device, problem)
-    resources = register_table.resources(kernel, problem, tiling, device.capability, registers_per_thread)
+    resources = register_table.resources(kernel, problem, tiling, device.capability, registers_per_thread, local_bytes)
     resident = resident_blocks(resources, device)
     ports = ports or port_share(kernel, problem, tiling, device.capability)
     known = calibration(device)
     widths = kernel.widths(problem, tiling)
-    shared = _shared(kernel, tiling, widths, problem.element_bytes)
-    lacking = kernel.estimated(tiling, widths)[1] if resources.source == "estimate" else 0
-    rounds = launch_rounds(problem, kernel, tiling, widths, device, shared, resident.blocks_per_sm, lacking)
+    shared = counted_shared(kernel, tiling, widths, problem.element_bytes)
+    taken = resources.registers_per_thread, resources.spilled
+    rounds = launch_rounds(problem, kernel, tiling, widths, device, shared, resident.blocks_per_sm, *taken)
     clock_hz = known.clock_hz or device.clock_hz
     overhead_s = known.launch_overhead_s or LAUNCH_OVERHEAD_S
     terms = resource_times(problem, kernel, tiling, device, ports, shared)
@@ -184,24 +187,26 @@ def block_extents(problem: Problem, kernel: Kernel, tiling: Tiling) -> tuple[Any
     the warps cover that have an element of C."""
     if kernel.staged:
         return tiling.block_m, tiling.block_n, grid(problem, tiling).steps * tiling.block_k
-    rows_of_warp = np.maximum(1, WARP_SIZE // tiling.block_n)
-    rows = np.minimum(tiling.block_m, ceil_div(problem.m, rows_of_warp) * rows_of_warp)
-    columns = np.minimum(tiling.block_n, ceil_div(problem.n, WARP_SIZE) * WARP_SIZE)
-    return rows, columns, problem.k
+    return *lanes_at_work(problem, tiling), problem.k
 
 
-def _shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) -> tuple[Any, Any]:
+def counted_shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) -> tuple[Any, Any]:
     """(wavefronts, requests) of a block and tile of k; where arrays come in, each distinct case once."""
-    cases = np.broadcast_arrays(*(getattr(tiling, name) for name in FIELDS), *vars(widths).values())
-    if not cases[0].ndim:
+    given = [*(getattr(tiling, name) for name in FIELDS), *vars(widths).values()]
+    if not any(np.ndim(each) for each in given):
         loads, stores = shared_per_tile(kernel, tiling, widths, element_bytes)
         return loads.wavefronts + stores.wavefronts, loads.requests + stores.requests
-    table, which = np.unique(np.stack([case.ravel() for case in cases], axis=1), axis=0, return_inverse=True)
-    counts = np.array([_shared_case(kernel, tuple(map(int, row)), element_bytes) for row in table])
-    wavefronts, requests = counts[which.ravel()].T.reshape(2, *cases[0].shape)
+    shape = np.broadcast_shapes(*map(np.shape, given))
+    columns = [np.broadcast_to(each, shape).ravel() for each in given]
+    which = numbered((column for column, each in zip(columns, given, strict=True) if np.ndim(each)), math.prod(shape))
+    of_each = np.empty(int(which.max(initial=-1)) + 1, np.int64)  # a place where it is
+    of_each[which] = np.arange(len(which))
+    cases = zip(*(column[of_each].tolist() for column in columns), strict=True)
+    counts = np.array([_shared_case(kernel, case, element_bytes) for case in cases])
+    wavefronts, requests = counts[which].T.reshape(2, *shape)
     return wavefronts, requests
 
 
 def _shared_case(kernel: Kernel, case: tuple[int, ...], element_bytes: int) -> tuple[int, int]:
     tiling, widths = Tiling(*case[: len(FIELDS)]), Widths(*case[len(FIELDS) :])
-    return _shared(kernel, tiling, widths, element_bytes)
+    return counted_shared(kernel, tiling, widths, element_bytes)

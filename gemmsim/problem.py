@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,7 +55,7 @@ def nearest_whole(value: float, least: int, most: int) -> str:
 
 def require_one_shape(*values: Count) -> None:
     """Raise InputError unless arrays among `values` broadcast together."""
-    shapes = [np.shape(value) for value in values]
+    shapes = [np.shape(value) for value in values if not isinstance(value, int)]
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:
@@ -76,6 +79,25 @@ def fits(*products: tuple[Count, ...]) -> Any:
 def ceil_div(numerator: Count, denominator: Count) -> Count:
     """The quotient of two positive counts, rounded up."""
     return -(-numerator // denominator)
+
+
+def numbered(columns: Iterable[Any], rows: int) -> Any:
+    """A number for each of so many rows, from 0 on, the same for rows that are the same in all columns of counts."""
+    numbers, most = np.zeros(rows, np.int64), 1
+    for column in columns if rows else ():
+        least = int(column.min())
+        span = int(column.max()) - least + 1
+        if most * span > LARGEST_COUNT:
+            numbers = np.unique(numbers, return_inverse=True)[1]
+            most = int(numbers.max()) + 1
+        numbers, most = numbers * span + (column - least), most * span
+    return np.unique(numbers, return_inverse=True)[1]
+
+
+def common_power(power: int, *multiples: Count) -> Count:
+    """The greatest common divisor of a power of two and other counts: what lowest bit is set in any of them."""
+    bits = reduce(or_, multiples, power)
+    return bits & -bits
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,13 @@ class Point:
         return f"{self.kernel} {self.problem} {kernel_named(self.kernel).describe(self.tiling)}"
 
 
+class Compiled(TypedDict, total=False):
+    """Registers and bytes of local memory of a thread."""
+
+    registers_per_thread: int
+    local_bytes: int
+
+
 @dataclass(frozen=True)
 class Record:
     """One point on one GPU: its times, or why there are none.
@@ -144,6 +151,14 @@ class Record:
         object.__setattr__(self, "resources", _resources(self.resources))
         for name, count in (self.counters or {}).items():
             _count(count, f"counter {name}", MOST_COUNTED)
+
+    @property
+    def compiled(self) -> Compiled:
+        """What the compiler said of a thread, by the names that `predict` takes; empty where nobody knows."""
+        if self.resources is None:
+            return {}
+        taken = self.resources
+        return {"registers_per_thread": taken["registers_per_thread"], "local_bytes": taken["local_bytes"]}
 
     @property
     def ok(self) -> bool:

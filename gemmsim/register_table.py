@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmsim.device import Capability
-from gemmsim.kernels import KERNELS, Kernel, Resources
+from gemmsim.kernels import KERNELS, REGISTER_BYTES, Kernel, Resources
 from gemmsim.problem import Count, Problem
 from gemmsim.tiling import Tiling
 
@@ -60,6 +61,11 @@ class Compiled:
     spill_bytes: int
     compiler: str
 
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a thread: as a rule a word that spills is stored by one instruction, loaded by another."""
+        return self.spill_bytes // 2
+
 
 def compiled(kernel: Kernel, problem: Problem, tiling: Tiling, capability: Capability) -> Compiled | None:
     """What the shipped table says of one launch (whole numbers, no arrays); None where it has no row for these
@@ -76,21 +82,28 @@ def resources(
     tiling: Tiling,
     capability: Capability,
     registers_per_thread: Count | None = None,
+    local_bytes: Count = 0,
 ) -> Resources:
     """What one block takes, as `Kernel.resources`, but by the table where registers are not given and it knows.
 
     Of arrays the source is the table if it knows all of them, else an estimate, though some are counted.
     """
     if registers_per_thread is not None:
-        return kernel.resources(problem, tiling, registers_per_thread)
+        return kernel.resources(problem, tiling, registers_per_thread, local_bytes)
     estimate = kernel.resources(problem, tiling)
     if many(problem, tiling):
         rows, which = rows_of(kernel, problem, tiling)
         counted = np.array([*(row.registers.get(capability.name, 0) for row in rows), 0])[which]
+        local_bytes = np.array([*(row.spill_bytes.get(capability.name, 0) // 2 for row in rows), 0])[which]
         registers = np.where(counted > 0, counted, estimate.registers_per_thread)
-        return replace(estimate, registers_per_thread=registers, source=TABLE if counted.all() else estimate.source)
+        spilled = np.where(counted > 0, local_bytes // REGISTER_BYTES, estimate.spilled)
+        source = TABLE if counted.all() else estimate.source
+        return replace(estimate, registers_per_thread=registers, source=source, spilled=spilled)
     known = compiled(kernel, problem, tiling, capability)
-    return replace(estimate, registers_per_thread=known.registers_per_thread, source=TABLE) if known else estimate
+    if known is None:
+        return estimate
+    spilled = known.local_bytes // REGISTER_BYTES
+    return replace(estimate, registers_per_thread=known.registers_per_thread, source=TABLE, spilled=spilled)
 
 
 def key_of(kernel: str, macros: Mapping[str, int]) -> Key:
@@ -144,15 +157,19 @@ def _row(kernel: Kernel, n: int, k: int, dtype: str, tiling: Tiling) -> Row | No
 def rows_of(kernel: Kernel, problem: Problem, tiling: Tiling) -> tuple[list[Row], NDArray[np.int64]]:
     """(rows, which of them each of many launches has, -1 where it has none)."""
     macros = kernel.launch(Problem(1, *_repeated(problem), problem.dtype), tiling).macros
-    names, columns = list(macros), np.broadcast_arrays(*macros.values())
+    alike = {name: value for name, value in macros.items() if not np.ndim(value)}
     rows = [row for row in _fresh(SHIPPED).values() if row.kernel == kernel.name and row.macros.keys() == macros.keys()]
-    which = np.full(columns[0].shape, -1, np.int64)
+    rows = [row for row in rows if alike.items() <= row.macros.items()]
+    shape = np.broadcast_shapes(*map(np.shape, macros.values()))
+    columns = {name: np.broadcast_to(macros[name], shape).ravel() for name in macros.keys() - alike.keys()}
+    which = np.full(math.prod(shape), -1, np.int64)
     for number, row in enumerate(rows):
-        at = np.arange(which.size)  # narrowed macro by macro, so that most rows cost one comparison
-        for name, column in zip(names, columns, strict=True):
-            at = at[column.flat[at] == row.macros[name]]
-        which.flat[at] = number
-    return rows, which
+        at: Any = slice(None)  # narrowed macro by macro, so that most rows cost one comparison
+        for name, column in columns.items():
+            found = np.flatnonzero(column[at] == row.macros[name])
+            at = found if isinstance(at, slice) else at[found]
+        which[at] = number
+    return rows, which.reshape(shape)
 
 
 @cache

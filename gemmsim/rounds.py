@@ -1,50 +1,55 @@
 """Time of a launch in closed form: rounds of its blocks, from what a tile of k demands of each resource.
 
-The blocks that a multiprocessor holds go through their tiles of k together. A round, one tile of each, takes at least
-what the busiest resource needs for all of them, and at least what one block needs alone, latencies included. Both
-count, neither hides the other altogether: the cube root of the sum of their cubes joins them, which is their sum where
-one is small and a quarter more than the longer where they are equal. A launch is rounds times tiles times waves, with a
-beginning and an end. Latencies and rates are measured ones (`calibration.py`); what is left open are the named scalars
-of `data/rounds.toml`, whose worth docs/accuracy.md states.
+The blocks that a multiprocessor holds go through their tiles of k together. A round, one tile of each, takes what the
+busiest resource needs for all of them, or what one block needs alone, latencies included: a few blocks wait for their
+latencies, many for the resource, and in between also for each other (`served`). A launch is rounds times tiles times
+waves, with a beginning and an end. Latencies and rates are measured ones (`calibration.py`); what is left open are the
+named scalars of `data/rounds.toml`, which `campaigns/rounds.py` chooses and docs/accuracy.md judges.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from gemmsim.banks import PASS_BYTES
-from gemmsim.calibration import calibration
+from gemmsim.calibration import Calibration, calibration
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.pipeline.launch import fits_in_l2
 from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
+from gemmsim.pipeline.timing import Timing, timing
+from gemmsim.pipeline.waves import cold_share, fits_in_l2
 from gemmsim.problem import Problem, ceil_div
+from gemmsim.spills import LINE_BYTES, Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
 UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""
+REGISTERS_OF_BATCH = 3 * UNROLLED
+"""Registers that hold these operands, and what is beside them."""
+WORD_COPY_CYCLES = 5.0
+"""That a copy of 32 bits a lane keeps L1 busy: four lines to look up, and a wavefront. On an H200, 5.0."""
+INSTRUCTIONS_OF_MULTIPLICATION = 4.5
+"""Of a kernel without tiles: two loads, the FFMA, and what addresses take."""
+FEW_LOADS, WIDEST = 3, 4
+"""Loads of a thread, and elements of each, up to which and from which on nvcc leaves them where they stand."""
 
 
 @dataclass(frozen=True)
 class Scalars:
     """The named scalars, as `data/rounds.toml` explains them one by one."""
 
-    ffma_cycles: float
-    warp_tile_ffma_cycles: float
     shared_request_cycles: float
     global_load_cycles: float
     tile_cycles: float
-    spilled_register_cycles: float
-    solitude: float
-    uncached_code_cycles: float
-    unstaged_latency: float
-    wave_overlap: float
+    shared_wait_cycles: float
+    unhidden_share: float
+    unstaged_latencies: float
     split_cycles: float
     pace: Mapping[str, float]
     source: str = ""
@@ -58,27 +63,37 @@ def scalars() -> Scalars:
 
 @dataclass(frozen=True)
 class Demand:
-    """What one tile of k of one block demands, in cycles of a multiprocessor; numbers or arrays.
+    """What one tile of k of one block demands, in cycles of a multiprocessor where nothing else is said; numbers or
+    arrays.
 
-    issue     of its issue slots, with the waits of FFMA for register ports; `alone` of the block's slowest sub-core
-    data      of the data stage that shared memory and global loads pass
-    below     of the way from L2 and memory
-    code      of the fetch of instructions, where a pass does not fit into the cache of code; else 0
+    work     of its issue slots, with the waits of FFMA for register ports, and of the data stage that shared memory,
+             global loads and local memory pass
+    alone    until the warps of the block are through with that, with their waits and the fetch of code
+    below    of the way from L2 and memory
+    exposed  share of `alone` behind which no latency hides
+    spills   what lacking registers cost beside
     """
 
-    issue: Any
+    work: Any
     alone: Any
-    data: Any
     below: Any
-    code: Any
+    exposed: Any
+    spills: Spills
 
 
 @dataclass(frozen=True)
 class LaunchRounds:
-    """Cycles of a launch: `cycles` in all, of which `latency` would remain if every resource were infinitely fast."""
+    """Cycles of a launch: `cycles` in all; tiles of k of a block; and of the kinds of waves (how many, cycles of a tile
+    of one block alone whose resources are infinitely fast but for its own work)."""
 
     cycles: Any
-    latency: Any
+    steps: Any
+    lonely_waves: tuple[tuple[Any, Any], ...]
+
+    @property
+    def latency(self) -> Any:
+        """Cycles that would remain if every resource were infinitely fast."""
+        return (self.steps * sum(times * cycles for times, cycles in self.lonely_waves))[()]
 
 
 def launch_rounds(
@@ -89,65 +104,89 @@ def launch_rounds(
     device: Device,
     shared: tuple[Any, Any],
     blocks_per_sm: Any,
+    registers: Any,
     spilled: Any = 0,
     of: Scalars | None = None,
 ) -> LaunchRounds:
     """The cycles of a launch, events not counted.
 
-    `shared` are (wavefronts, requests) of a block and tile; `spilled` registers of a thread that did not fit. Sizes,
-    tiling fields and the rest may be arrays that broadcast together. Valid for whole launches of one kernel on an empty
-    GPU whose L2 holds nothing of A and B.
+    `shared` are (wavefronts, requests) of a block and tile; a thread has so many `registers`, and `spilled` words of
+    local memory. Sizes, tiling fields and the rest may be arrays that broadcast together. Valid for whole launches of
+    one kernel on an empty GPU whose L2 holds nothing of A and B.
     """
     of, known = of or scalars(), calibration(device)
-    cold = _or(known.cold_slowest_cycles, _or(known.dram_latency_cycles, 700.0))
-    warm = _or(known.l2_latency_far_cycles, _or(known.l2_latency_near_cycles, 300.0))
-    tiles = grid(problem, tiling)
+    missed = _or(known.cold_latency_cycles, _or(known.dram_latency_cycles, 700.0))
+    hit = _or(known.l2_latency_far_cycles, _or(known.l2_latency_near_cycles, 300.0))
+    # a block waits for the slowest of its loads, unless another that reads the same has waited before: half and half
+    cold, warm = ((missed + _or(known.cold_slowest_cycles, missed)) / 2, missed), (hit, hit)
+    tiles, times = grid(problem, tiling), _timing(device, known)
     steps = tiles.steps if kernel.staged else problem.k / UNROLLED
-    warps = ceil_div(tiling.threads, WARP_SIZE)
-    demand = demand_of(problem, kernel, tiling, widths, device, shared, spilled, of)
+    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, of)
+    spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
+    barriers = 0 if not kernel.staged else 1 if kernel.prefetches else 2
+    barrier = barriers * (times.barrier_cycles + times.arrival_cycles * warps)
+    begun_with, more_batches = np.minimum(1, spills.batches), np.maximum(0, spills.batches - 1)
 
-    def round_(resident: Any, latency: Any) -> tuple[Any, Any]:
-        """(cycles of a round, the same of one block whose resources are its own)."""
-        lonely = 1 + of.solitude * (resident * warps <= device.schedulers_per_sm) * kernel.thread_tiled
-        computing = np.maximum(demand.alone * lonely, demand.data)
-        barrier = 12.0 + 2.0 * 2.0 * warps
-        if not kernel.staged:
-            chain = of.unstaged_latency * latency + np.maximum(demand.issue, demand.data)
-        elif kernel.copies:
-            chain = np.maximum(computing + barrier, latency / np.maximum(1, tiling.stages - 1))
-        elif kernel.prefetches:
-            chain = np.maximum(computing, latency) + barrier
-        else:
-            chain = latency + computing + 2 * barrier
-        chain = np.maximum(chain, demand.code)
-        busy = (demand.issue * lonely * resident, demand.data * resident, demand.below * resident)
-        most = np.maximum(np.maximum(busy[0], busy[1]), busy[2])
-        other = np.minimum(busy[0], busy[1])
-        return np.cbrt(_cube(most) + _cube(chain) + _cube(other)), chain
+    # whole numbers as floats, which arrays divide several times as fast; exact below 2^52
+    blocks = 1.0 * tiles.blocks
+    resident = np.minimum(np.maximum(1.0, blocks_per_sm), np.ceil(blocks / device.sms))
+    at_once = resident * device.sms
+    full = np.floor(blocks / at_once)
+    left = np.ceil((blocks - full * at_once) / device.sms)
 
-    blocks, resident = tiles.blocks, np.maximum(1, blocks_per_sm)
-    resident = np.minimum(resident, ceil_div(blocks, device.sms))
-    full = blocks // (resident * device.sms)
-    left = ceil_div(blocks - full * resident * device.sms, device.sms)
-    later = np.where(fits_in_l2(problem, device), warm, cold)
+    lacks = np.any(spills.held_lines)  # a great many do without, whose shared memory then does not matter
+    missing = spills.missing(resident, kernel.shared_bytes(tiling), device.capability) if lacks else 0.0
+    alone = demand.alone + spills.waits * (times.l1_cycles + missing * hit)
+    below = demand.below + missing * spills.lines * LINE_BYTES * times.load_cycles_per_byte
+    most, exposed = np.maximum(demand.work, below), demand.exposed * alone
+
+    def chain(first: Any, again: Any) -> Any:
+        """Cycles of a round of one block whose resources are its own, by the latencies of its first batch of loads and
+        of those that follow it."""
+        if kernel.copies:
+            return np.maximum(alone + barrier, first / np.maximum(1, tiling.stages - 1))
+        return np.maximum(alone, begun_with * first + exposed) + (more_batches * again + barrier)
 
     result = _result_cycles(problem, kernel, tiling, widths, device, known.l2_write_bytes_per_s)
+    meeting = of.split_cycles * (tiling.split_k > 1)
 
-    def wave(resident: Any, latency: Any, following: Any) -> tuple[Any, Any]:
-        resident = np.maximum(1, resident)
-        cycles, chain = round_(resident, latency)
-        ends = latency + resident * result
-        ends = ends + of.split_cycles * (tiling.split_k > 1)
-        hidden = np.where(following & (resident > 1), of.wave_overlap, 0.0)
-        return steps * cycles + (1 - hidden) * ends, steps * chain
+    def wave(resident: Any, latency: Any, cycles: Any, following: Any = None) -> Any:
+        """Cycles of a wave; behind another, the beginnings and ends of its blocks and their computing hide each
+        other."""
+        inside, ends = steps * cycles, latency + resident * result + meeting
+        if following is None:
+            return inside + ends
+        return inside + ends - (following & (resident > 1)) * np.minimum(inside, ends)
 
-    first, first_chain = wave(np.where(full > 0, resident, left), cold, False)
-    more, tail = np.maximum(0, full - 1), (full > 0) & (left > 0)
-    next_, next_chain = wave(resident, later, True) if np.any(more) else (0.0, 0.0)
-    last, last_chain = wave(left, later, True) if np.any(tail) else (0.0, 0.0)
-    return LaunchRounds(
-        (first + more * next_ + tail * last)[()], (first_chain + more * next_chain + tail * last_chain)[()]
-    )
+    begun, more, rest, left = full > 0, np.maximum(0.0, full - 1), left > 0, np.maximum(1.0, left)
+    first_chain = next_chain = last_chain = chain(*cold)
+    first = following = served(resident, most, first_chain)
+    later: Any = cold[0]
+    latest: Any = cold[0]
+    if np.any(fits_in_l2(problem, device)):
+        again = cold_share(problem, tiling, device, resident)
+        later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
+        next_chain = chain(later, again_later)
+        last_chain = np.where(begun, next_chain, first_chain)
+        following = served(resident, most, next_chain)
+        latest = np.where(begun, later, cold[0])
+    cycles = begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
+    cycles = cycles + rest * wave(left, latest, served(left, most, last_chain), begun)
+    return LaunchRounds(cycles[()], steps, ((begun, first_chain), (more, next_chain), (rest, last_chain)))
+
+
+def served(users: Any, demand: Any, alone: Any) -> Any:
+    """Cycles until each of the users has been served once who wait for one resource: `demand` of each of it, and
+    `alone` what each would take if nobody else were there.
+
+    Mean value analysis of a closed queue in Schweitzer's approximation (1979), which is exact for one user, and where
+    nobody does anything but wait: of t cycles from one service to the next a user is (t - elsewhere) in the queue, so
+    it finds (users - 1) (t - elsewhere) / t others there, each of which takes `demand`; that is quadratic in t.
+    """
+    elsewhere = np.maximum(0, alone - demand)
+    all_of_it = users * demand
+    half = 0.5 * (elsewhere - all_of_it)
+    return half + all_of_it + np.sqrt(half * half + demand * elsewhere)
 
 
 def demand_of(
@@ -157,48 +196,70 @@ def demand_of(
     widths: Widths,
     device: Device,
     shared: tuple[Any, Any],
+    registers: Any,
     spilled: Any,
     of: Scalars,
 ) -> Demand:
     """The demand of a tile of k, or of UNROLLED multiplications of each thread where nothing is staged."""
     cores, warps = device.schedulers_per_sm, ceil_div(tiling.threads, WARP_SIZE)
-    wavefronts, requests = shared
-    lanes = device.fp32_lanes_per_sm
-    pace = of.pace.get(kernel.name, 1.0)
-    size = problem.element_bytes
+    size, lacking = problem.element_bytes, spills(kernel, tiling, widths, registers, spilled)
     if not kernel.staged:
-        columns = np.minimum(WARP_SIZE, tiling.block_n)
-        issue = tiling.threads * UNROLLED / lanes * pace + warps / cores * UNROLLED * 4.5
-        bytes_ = size * UNROLLED * (tiling.block_m + tiling.block_n)
-        data = UNROLLED * warps * (WARP_SIZE / columns + 1)
-        return Demand(issue, issue, data, bytes_ * _below(problem, device, bytes_, problem.k / UNROLLED, tiling), 0.0)
-    ffma = tiling.block_m * tiling.block_n * tiling.block_k
-    each = of.warp_tile_ffma_cycles if kernel.warp_tiled else of.ffma_cycles
-    loads = _loads_of_thread(tiling, widths)
-    spills = warps * spilled * of.spilled_register_cycles
+        rows, columns = lanes_at_work(problem, tiling)
+        warps = ceil_div(rows * columns, WARP_SIZE)
+        bytes_ = size * UNROLLED * (rows + columns)
+        data = UNROLLED * warps * (WARP_SIZE / np.minimum(WARP_SIZE, tiling.block_n) + 1)
+        work = joined(warps / cores * UNROLLED * INSTRUCTIONS_OF_MULTIPLICATION, data)
+        at_once = registers >= REGISTERS_OF_BATCH
+        lacking = replace(lacking, batches=np.where(at_once, 1.0, of.unstaged_latencies))
+        below = bytes_ * _below(problem, device, bytes_, problem.k / UNROLLED, tiling)
+        return Demand(work, work, below, 1.0, lacking)
+    wavefronts, requests = shared
+    times = _timing(device, calibration(device))
+    ffma = tiling.block_m * tiling.block_n * tiling.block_k / device.fp32_lanes_per_sm * of.pace.get(kernel.name, 0.0)
+    _, loads = carried(tiling, widths)
     issue = (
-        ffma / lanes * each * pace
+        ffma
         + requests / cores * of.shared_request_cycles
         + warps / cores * (loads * of.global_load_cycles + of.tile_cycles)
-        + spills / cores
+        + lacking.lines / cores
     )
-    alone = issue * ceil_div(warps, cores) * cores / warps  # its warps need not be spread evenly
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
+    data = wavefronts + bytes_ / PASS_BYTES + lacking.lines
+    if kernel.copies:  # of A's tile, element by element
+        data = data + tiling.block_m * tiling.block_k / WARP_SIZE * WORD_COPY_CYCLES
+    waits = tiling.block_k * of.shared_wait_cycles
+    of_warp = issue * cores / warps
+    alone = joined(served(ceil_div(warps, cores), of_warp, of_warp + waits), data)  # warps need not be spread evenly
     of_thread = tiling.thread_m * tiling.thread_n * tiling.block_k
-    instructions = 1.02 * of_thread + requests / warps + 8 * loads + 20
-    return Demand(
-        issue,
-        alone,
-        wavefronts + bytes_ / PASS_BYTES + spills,
-        bytes_ * _below(problem, device, bytes_, grid(problem, tiling).steps, tiling),
-        np.where(instructions > CODE_INSTRUCTIONS, instructions * of.uncached_code_cycles, 0.0),
-    )
+    instructions = 1.02 * of_thread + (requests + lacking.lines) / warps + 8 * loads + 20
+    code = np.where(instructions > CODE_INSTRUCTIONS, instructions * times.code_cycles, 0.0)
+    below = bytes_ * _below(problem, device, bytes_, grid(problem, tiling).steps, tiling)
+    return Demand(joined(issue, data), np.maximum(alone, code), below, _exposed(kernel, tiling, widths, of), lacking)
 
 
-def _loads_of_thread(tiling: Tiling, widths: Widths) -> Any:
-    """Global loads, or copies, of a thread for a tile."""
-    elements = tiling.block_m * tiling.block_k / widths.global_a + tiling.block_k * tiling.block_n / widths.global_b
-    return elements / tiling.threads
+def joined(issue: Any, data: Any) -> Any:
+    """Cycles of two resources that overlap, but not entirely: the fourth root of the sum of their fourth powers, which
+    is the longer where one is short, and a fifth more where they are equal."""
+    issue, data = issue * issue, data * data
+    return np.sqrt(np.sqrt(issue * issue + data * data))
+
+
+def _exposed(kernel: Kernel, tiling: Tiling, widths: Widths, of: Scalars) -> Any:
+    """Share of a block's computing that does not go on while its loads are under way: all of it, or if the next tile is
+    prefetched little. But nvcc moves loads with many guards down to where their values are stored: then all but the
+    last small iteration."""
+    if not kernel.prefetches:
+        return 1.0
+    _, loads = carried(tiling, widths)
+    moved = (loads > FEW_LOADS) & (np.minimum(widths.global_a, widths.global_b) < WIDEST)
+    return np.where(moved, 1 - 1 / tiling.block_k, of.unhidden_share)
+
+
+def lanes_at_work(problem: Problem, tiling: Tiling) -> tuple[Any, Any]:
+    """(rows, columns) of a block that stages nothing which its warps with an element of C cover."""
+    rows_of_warp = np.maximum(1, WARP_SIZE // tiling.block_n)
+    rows = np.minimum(tiling.block_m, ceil_div(problem.m, rows_of_warp) * rows_of_warp)
+    return rows, np.minimum(tiling.block_n, ceil_div(problem.n, WARP_SIZE) * WARP_SIZE)
 
 
 def _below(problem: Problem, device: Device, bytes_: Any, steps: Any, tiling: Tiling) -> Any:
@@ -223,8 +284,9 @@ def _result_cycles(
     return problem.element_bytes * rows * columns * again * through_sums / rate
 
 
-def _cube(value: Any) -> Any:
-    return value * value * value
+@lru_cache(maxsize=64)
+def _timing(device: Device, known: Calibration) -> Timing:
+    return timing(device, known)
 
 
 def _or(known: float | None, otherwise: float) -> float:

@@ -52,6 +52,7 @@ def predicted_time(
     registers_per_thread: int | None = None,
     ports: PortShare | None = None,
     program: Program | None = None,
+    local_bytes: int = 0,
 ) -> Prediction:
     """The prediction of `predict`, its time by the route that is asked for; `program` is that of the compiled kernel,
     the shipped one if left out.
@@ -59,7 +60,8 @@ def predicted_time(
     Raises InputError for what `predict` refuses, for an unknown route, and where a simulation is asked for of which
     there is no program, or of many launches at once.
     """
-    return by_route(predict(problem, kernel, tiling, device, registers_per_thread, ports), route, program)
+    analytic = predict(problem, kernel, tiling, device, registers_per_thread, ports, local_bytes)
+    return by_route(analytic, route, program)
 
 
 def route_named(name: str) -> str:

@@ -12,6 +12,7 @@ from gemmsim.banks import LaneGroup
 from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
+from gemmsim.landscapes import Landscape, landscapes
 from gemmsim.patterns import Pattern, Served, served
 from gemmsim.pipeline.described import described_program
 from gemmsim.pipeline.programs import program_for
@@ -24,7 +25,7 @@ from gemmsim.registers.tile_allocation import ACCUMULATORS, Runs, ThreadTile, al
 from gemmsim.registers.tile_order import Plan, order_of
 from gemmsim.registers.tile_search import Found, best_plan
 from gemmsim.search import Found as Searched
-from gemmsim.search import Landscape, landscapes, rank, spaces_of
+from gemmsim.search import rank, spaces_of
 from gemmsim.tiling import Tiling
 
 
@@ -131,7 +132,7 @@ def around(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device) -> 
     kept = {name: [int(getattr(tiling, name))] for name in KEPT if name in kernel.fields}
     spaces = spaces_of(problem, device, [kernel], (), kept)
     maps = landscapes(spaces)[:1]
-    return rank(spaces, 1, maps), maps
+    return rank(spaces, 1, maps, simulated=0), maps
 
 
 def timeline_of(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device) -> Timeline:

@@ -1,117 +1,57 @@
-"""The legal configurations of a kernel for a problem on a device, enumerated chunk by chunk.
+"""The legal configurations of a kernel for a problem on a device, enumerated table by table.
 
-Field by field a table of configurations grows by the values of the next field, and each rule is asked as soon as
+Field by field a list of configurations grows by the values of the next field, and each rule is asked as soon as
 the fields that it reads are there: what breaks one is never multiplied further. A rule sees old fields as a column
-and new values as a row, so that what only reads old ones is computed once for all new values. No table is
-larger than a chunk, whatever the size of the space.
+and new values as a row, so that what only reads old ones is computed once for all new values. The order of blocks and
+the layout of tiles come last and are not multiplied out: rows that allow the same values of these make a table
+together, a product. No table is larger than its axes allow, whatever the size of the space.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
+from itertools import compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gemmsim.constraints import constraint, rule_of
 from gemmsim.device import Device
-from gemmsim.errors import InputError, unknown
-from gemmsim.expressions import Expression, parse_condition
+from gemmsim.errors import unknown
+from gemmsim.expressions import Expression
 from gemmsim.kernel_rules import NEUTRAL
 from gemmsim.kernels import Kernel
 from gemmsim.occupancy import occupancy
-from gemmsim.problem import Problem, ceil_div, whole_number
+from gemmsim.problem import Problem, numbered, whole_number
 from gemmsim.rules import Rule, Symbol, legal
-from gemmsim.tiling import FIELDS, LARGEST_TILE, RANGES, TILING_RULES, WARP_SIZE, Tiling, grid
+from gemmsim.sensible import default_values, sensible
+from gemmsim.tables import LAYOUTS, ORDERS, Column, Rows, Table, combined, product, rows_of
+from gemmsim.tiling import LARGEST_TILE, RANGES, TILING_RULES, Tiling
 
-CHUNK_ROWS = 2**15
-"""Configurations of a chunk, about: the columns that a formula reads and writes stay in the caches of a core."""
-LARGEST_THREAD_TILE = 128
-"""Elements of a thread, 16 x 8, beyond which accumulators and fragments no longer fit into 255 registers."""
-MOST_SPLIT_BLOCKS = 4
-"""Blocks for each multiprocessor that a launch with a split k dimension has at most."""
-
-BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-WARPS = (4, 8, 16, 24, 32, 48, 64, 96, 128)
-THREADS = (1, 2, 4, 6, 8, 12, 16)
-VALUES: Mapping[str, tuple[int, ...]] = {
-    "block_m": BLOCKS,
-    "block_n": BLOCKS,
-    "block_k": (4, 8, 12, 16, 24, 32, 48, 64),
-    "thread_m": THREADS,
-    "thread_n": THREADS,
-    "warp_m": WARPS,
-    "warp_n": WARPS,
-    "stages": (2, 3, 4, 6),
-    "vector": (1, 2, 4),
-    "pad_a": (0, 1, 2, 4, 8),
-    "pad_b": (0, 1, 2, 4, 8),
-    "swizzle": (0, 1, 2, 4, 8, 16),
-    "split_k": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128),
-    "group": (1, 2, 4, 8, 16),
-}
-"""What each field is varied over where nothing else is said: powers of two and one and a half times these, paddings up
-to the eight elements that move a row by a quarter of the banks, every swizzle."""
-UNSTAGED_VALUES = {"block_m": (1, 2, 4, 8, 16, 32), "block_n": (8, 16, 32, 64, 128, 256)}
-"""The same where a thread computes one element, so that a block is as many threads."""
+ENUMERATED_ROWS = 2**14
+"""Rows of the first axis that are enumerated together, about."""
+TABLE_ROWS = 2**11
+"""Rows of a table. With nine layouts or so each, the columns that a formula reads and writes stay in the caches of a
+core; where there are more, fewer of them differ in their time."""
+LISTED = 2**14
+"""Configurations of a list."""
+LISTED_ROWS = 2**8
+"""Rows of the first axis whose configurations are listed together: each can have some hundred."""
 
 ORDER = (
-    "vector", "thread_m", "warp_m", "block_m", "thread_n", "warp_n", "block_n", "block_k", "split_k", "stages", "pad_a",
-    "pad_b", "swizzle", "group",
+    "vector", "thread_m", "warp_m", "block_m", "thread_n", "warp_n", "block_n", "block_k", "split_k", "stages",
+    *ORDERS, *LAYOUTS,
 )  # fmt: skip
-"""In which fields join: those early of which most values are illegal, those last that no rule minds."""
-TAKES_NOTHING = ("swizzle", "split_k", "group")
-"""Fields on which the resources of a block do not depend."""
-
-
-def sensible(kernel: Kernel, problem: Problem, device: Device) -> Iterator[Rule]:
-    """What the default values leave out although the kernel takes it: it is slow for sure, or the same as another."""
-    if kernel.thread_tiled:
-        yield Rule(
-            lambda of: of.thread_m * of.thread_n <= LARGEST_THREAD_TILE,
-            f"thread tiles of up to {LARGEST_THREAD_TILE} elements",
-            vars,
-        )
-    yield Rule(lambda of: of.threads >= WARP_SIZE, "blocks of a whole warp at least", vars)
-    if "split_k" in kernel.fields:
-        most = MOST_SPLIT_BLOCKS * device.sms
-        yield Rule(
-            lambda of: (of.split_k == 1) | (grid(problem, of).blocks <= most),
-            f"k is split in launches of up to {most} blocks",
-            vars,
-        )
-        yield Rule(
-            lambda of: (of.split_k == 1) | (ceil_div(problem.k, of.block_k) >= of.split_k),
-            "every part of k has a tile",
-            vars,
-        )
-    if "group" in kernel.fields:
-        yield Rule(
-            lambda of: (of.group == 1) | (ceil_div(problem.m, of.block_m) >= of.group),
-            "groups of as many rows as there are",
-            vars,
-        )
-
-
-DERIVED: Mapping[str, Callable[[Kernel, Any], Any]] = {
-    "threads": lambda kernel, of: of.threads,
-    "shared_bytes": lambda kernel, of: kernel.shared_bytes(of),
-}
-"""What a constraint can speak of beside the fields of a tiling."""
-NAMES = (*FIELDS, *DERIVED)
-
-Column = NDArray[np.int64]
-Table = dict[str, Column]
-"""Columns of one length, one for each field that is settled already."""
+"""In which fields join: those early of which most values are illegal."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """How tables grow by one field: which of its `values` are legal at all, which with each value of another field
+    """How rows grow by one field: which of its `values` are legal at all, which with each value of another field
     (in `pairs`, by that value), and the rules that read more."""
 
     name: str
@@ -119,6 +59,13 @@ class Level:
     alone: Any
     pairs: Mapping[str, NDArray[np.bool_]]
     rules: Sequence[Rule]
+
+    def allowed(self, rows: Rows) -> Any:
+        """Which values are legal beside each row, as far as rules read one field beside it."""
+        ok = self.alone
+        for old, of_value in self.pairs.items():
+            ok = ok & of_value.take(rows[old], axis=0)
+        return ok
 
 
 @dataclass(frozen=True)
@@ -154,37 +101,52 @@ class Space:
         of, problem = self.kernel, self.problem
         return (
             *TILING_RULES, *of.rules, *of.device_rules(self.device), *of.problem_rules(problem),
-            *of.launch_rules(problem), *self.rules, *(self._constraint(condition) for condition in self.where),
+            *of.launch_rules(problem), *self.rules, *(rule_of(condition, of) for condition in self.where),
         )  # fmt: skip
 
-    def chunks(self, rows: int = CHUNK_ROWS) -> Iterator[Tiling]:
-        """Every configuration once, about `rows` at a time, in an order that does not depend on `rows`.
+    def tables(self, rows: int = TABLE_ROWS) -> Iterator[Table]:
+        """Every configuration once, in tables of up to so many `rows` of the first axis. Whether it launches is not
+        asked: that is known with its time."""
+        for first_axis in self._rows(ENUMERATED_ROWS):
+            for _, table in self._tables(first_axis, rows):
+                yield table
 
-        The fields of each Tiling are int64 arrays of one length, or whole numbers where all are alike.
+    def chunks(self, rows: int = LISTED) -> Iterator[Tiling]:
+        """Every configuration once that launches, up to `rows` at a time, in an order that does not depend on `rows`.
+
+        The fields of each Tiling are int64 arrays of one length, or whole numbers where the kernel has no such field.
         """
-        if not self.kernel.runs_on(self.device.capability.name) or self.problem.dtype != "fp32":
-            return
-        tables: Iterator[Table] = iter(({},))
-        for level in self._levels():
-            tables = self._grown(tables, level, rows)
-        for table in tables:
-            yield self._tiling(table)
+        for first_axis in self._rows(LISTED_ROWS):
+            lists = [self._listed(number, table) for number, table in self._tables(first_axis, LISTED_ROWS)]
+            if lists:
+                order = np.argsort(np.concatenate([number for number, _ in lists]), kind="stable")
+                whole = {name: _joined([vars(each)[name] for _, each in lists]) for name in vars(lists[0][1])}
+                for start in range(0, len(order), rows):
+                    yield rows_of(Tiling.unchecked(**whole), order[start : start + rows])
 
     def count(self) -> int:
         """How many configurations there are; takes as long as going through them."""
-        return sum(map(size_of, self.chunks()))
+        return sum(
+            int(np.count_nonzero(table.legal & np.broadcast_to(self._launches(table.tilings), table.shape)))
+            for table in self.tables()
+        )
 
-    def _levels(self) -> Iterator[Level]:
-        """The fields in the order in which they join, each with what can then be asked."""
+    @cached_property
+    def _plan(self) -> tuple[list[Level], list[Level], list[Rule]]:
+        """(the fields of the first axis in the order in which they join, each with what can then be asked; the other
+        fields, with what reads one field beside them; the rules that are left)."""
         symbols = self._tiling({name: Symbol(name) for name in self.kernel.fields})
         waiting = [(rule, _read(rule.holds(symbols))) for rule in self.all_rules]
-        waiting.append((Rule(self._launches, "launches", vars), {*self.kernel.fields}.difference(TAKES_NOTHING)))
         known: set[str] = set()
+        first: list[Level] = []
+        others: list[Level] = []
         for name in sorted(self.kernel.fields, key=ORDER.index):
-            known.add(name)
-            ready = [(rule, names) for rule, names in waiting if names <= known]
-            waiting = [(rule, names) for rule, names in waiting if not names <= known]
-            yield self._level(name, ready)
+            alone = name in ORDERS + LAYOUTS
+            now = [names <= known | {name} and not (alone and len(names) > 2) for _, names in waiting]
+            (others if alone else first).append(self._level(name, list(compress(waiting, now))))
+            waiting = [each for each, ready in zip(waiting, now, strict=True) if not ready]
+            known |= set() if alone else {name}
+        return first, others, [rule for rule, _ in waiting]
 
     def _level(self, name: str, ready: Sequence[tuple[Rule, Set[str]]]) -> Level:
         """A field with the rules that wait for it; those that read one field beside it are asked once and for all."""
@@ -198,41 +160,83 @@ class Space:
         alone = legal([rule for rule, names in other if not names], self._tiling({name: values}))
         return Level(name, values, alone, pairs, [rule for rule, names in other if len(names) > 1])
 
-    def _grown(self, tables: Iterable[Table], level: Level, rows: int) -> Iterator[Table]:
-        """Every row of the tables with every value, as far as the rules hold; in tables of about `rows` rows."""
-        step = max(1, rows // len(level.values))
-        pieces: list[Table] = []
+    def _rows(self, most: int) -> Iterator[Rows]:
+        """The rows of the first axis, about so many at a time."""
+        if not self.kernel.runs_on(self.device.capability.name) or self.problem.dtype != "fp32":
+            return
+        lists: Iterator[Rows] = iter(({},))
+        for level in self._plan[0]:
+            lists = self._grown(lists, level, most)
+        yield from lists
+
+    def _grown(self, lists: Iterable[Rows], level: Level, most: int) -> Iterator[Rows]:
+        """Every row with every value, as far as the rules hold; about `most` rows at a time."""
+        step = max(1, most // len(level.values))
+        pieces: list[Rows] = []
         held = 0
-        for table in tables:
-            for start in range(0, _rows(table), step):
-                piece = self._product({old: column[start : start + step] for old, column in table.items()}, level)
+        for rows in lists:
+            for start in range(0, _length(rows), step):
+                piece = self._multiplied({old: column[start : start + step] for old, column in rows.items()}, level)
                 if len(piece[level.name]):
                     pieces.append(piece)
                     held += len(piece[level.name])
-                if held > rows // 2:
-                    yield _joined(pieces)
+                if held > most // 2:
+                    yield _all(pieces)
                     pieces, held = [], 0
         if pieces:
-            yield _joined(pieces)
+            yield _all(pieces)
 
-    def _product(self, table: Table, level: Level) -> Table:
+    def _multiplied(self, rows: Rows, level: Level) -> Rows:
         """Every row with every value, as far as the rules hold."""
-        ok = level.alone
-        for old, of_value in level.pairs.items():
-            ok = ok & of_value.take(table[old], axis=0)
+        ok = level.allowed(rows)
         if level.rules:
-            columns = {old: column[:, None] for old, column in table.items()}
+            columns = {old: column[:, None] for old, column in rows.items()}
             ok = ok & legal(level.rules, self._tiling({**columns, level.name: level.values}))
-        if np.all(ok):
-            grown = {old: np.repeat(column, len(level.values)) for old, column in table.items()}
-            return {**grown, level.name: np.tile(level.values, _rows(table))}
-        kept = np.flatnonzero(np.broadcast_to(ok, (_rows(table), len(level.values))))
+        kept = np.flatnonzero(np.broadcast_to(ok, (_length(rows), len(level.values))))
         row = kept // len(level.values)
-        grown = {old: column.take(row) for old, column in table.items()}
+        grown = {old: column.take(row) for old, column in rows.items()}
         return {**grown, level.name: level.values.take(kept - row * len(level.values))}
 
-    def _tiling(self, table: Mapping[str, Any]) -> Tiling:
-        return Tiling.unchecked(**{**self.fixed, **table})
+    def _tables(self, rows: Rows, most: int) -> Iterator[tuple[Column, Table]]:
+        """Tables of these rows of the first axis, each with the numbers of its rows: those for which the same orders
+        and layouts are legal, as far as rules read one field beside them."""
+        _, others, _ = self._plan
+        count = _length(rows)
+        allowed = {level.name: np.broadcast_to(level.allowed(rows), (count, len(level.values))) for level in others}
+        alike = numbered((column.astype(np.int64) for of_value in allowed.values() for column in of_value.T), count)
+        for number in range(int(alike.max()) + 1):
+            members = np.flatnonzero(alike == number)
+            values = {level.name: level.values[allowed[level.name][members[0]]] for level in others}
+            if all(map(len, values.values())):
+                for start in range(0, len(members), most):
+                    yield from self._table(rows, members[start : start + most], values)
+
+    def _table(self, rows: Rows, members: Column, values: Rows) -> Iterator[tuple[Column, Table]]:
+        """The table of some rows with every order and layout, and which rows these are; none where no rule is met."""
+        orders, layouts = (
+            combined({name: values[name] for name in names if name in values}) for names in (ORDERS, LAYOUTS)
+        )
+
+        def of(members: Column) -> Tiling:
+            return product(self.fixed, {name: column[members] for name, column in rows.items()}, orders, layouts)
+
+        tilings = of(members)
+        ok = np.asarray(legal(self._plan[2], tilings))
+        ok = np.broadcast_to(ok, np.broadcast_shapes(ok.shape, (len(members), 1, 1)))
+        some = ok.any(axis=(1, 2))
+        if not some.all():
+            members, ok = members[some], ok[some]
+            tilings = of(members)
+        if len(members):
+            yield members, Table(tilings, ok)
+
+    def _listed(self, rows: Column, table: Table) -> tuple[Column, Tiling]:
+        """The configurations of a table that launch, and the number of each one's row."""
+        cells = np.flatnonzero(np.broadcast_to(table.legal & self._launches(table.tilings), table.shape))
+        return rows[cells // math.prod(table.shape[1:])], table.flat(cells)
+
+    def _tiling(self, values: Mapping[str, Any]) -> Tiling:
+        return Tiling.unchecked(**{**self.fixed, **values})
 
     def _launches(self, of: Tiling) -> Any:
         """Where a block fits on a multiprocessor."""
@@ -240,24 +244,6 @@ class Space:
         return occupancy(
             self.device.capability, block.threads, block.registers_per_thread, dynamic_shared_bytes=block.shared_bytes
         ).launches
-
-    def _constraint(self, condition: Expression) -> Rule:
-        """A constraint as a rule."""
-
-        def variables(of: Any) -> dict[str, Any]:
-            return {name: _variable(self.kernel, name, of) for name in condition.names}
-
-        def holds(of: Any) -> Any:
-            found = variables(of)
-            read = [value for value in found.values() if isinstance(value, Symbol)]
-            if not found:
-                return bool(condition.evaluate({}))
-            if read:  # which fields it reads is all that symbols can tell
-                text = re.sub(r"[a-z]\w*", lambda word: _text(found, word[0]), condition.text)
-                return Symbol(f"({text})", frozenset().union(*(value.names for value in read)), decides=True)
-            return condition.evaluate(found)
-
-        return Rule(holds, f"not {condition.text}", variables)
 
 
 def space(
@@ -272,50 +258,10 @@ def space(
     `where` are conditions such as "block_m >= 64 and stages == 2". Raises InputError for a condition that cannot be
     read, a name in it that there is not, and for values out of range.
     """
-    defaults = VALUES if kernel.thread_tiled else {**VALUES, **UNSTAGED_VALUES}
-    chosen = {name: defaults[name] for name in kernel.fields}
-    chosen |= {name: tuple(each) for name, each in (values or {}).items()}
-    rules = tuple(sensible(kernel, problem, device))
-    return Space(kernel, problem, device, chosen, tuple(map(constraint, where)), rules)
-
-
-def constraint(text: str) -> Expression:
-    """The condition on configurations that a text writes, over NAMES.
-
-    Raises InputError that names what is allowed.
-    """
-    try:
-        return parse_condition(text, NAMES)
-    except InputError as error:
-        if str(error).startswith("unknown variable"):
-            raise InputError(f"{error}; allowed: {', '.join(NAMES)}") from None
-        raise
-
-
-def size_of(tilings: Tiling) -> int:
-    """How many configurations there are in a chunk."""
-    return max((len(value) for value in vars(tilings).values() if isinstance(value, np.ndarray)), default=1)
-
-
-def rows_of(tilings: Tiling, which: Any) -> Tiling:
-    """The configurations of a chunk at these places: one of whole numbers for a number, many for an array."""
-
-    def at(value: Any) -> Any:
-        if not isinstance(value, np.ndarray):
-            return value
-        return value[which] if isinstance(which, np.ndarray) else int(value[which])
-
-    return Tiling.unchecked(**{name: at(value) for name, value in vars(tilings).items()})
-
-
-def _variable(kernel: Kernel, name: str, of: Any) -> Any:
-    return DERIVED[name](kernel, of) if name in DERIVED else attrgetter(name)(of)
-
-
-def _text(variables: Mapping[str, Any], word: str) -> str:
-    """A word of a condition with what it stands for, if it is a variable."""
-    value = variables.get(word, word)
-    return value.text if isinstance(value, Symbol) else str(value)
+    chosen = default_values(kernel) | {name: tuple(each) for name, each in (values or {}).items()}
+    return Space(
+        kernel, problem, device, chosen, tuple(map(constraint, where)), tuple(sensible(kernel, problem, device))
+    )
 
 
 def _read(condition: Any) -> Set[str]:
@@ -323,11 +269,15 @@ def _read(condition: Any) -> Set[str]:
     return condition.names if isinstance(condition, Symbol) else frozenset()
 
 
-def _rows(table: Table) -> int:
-    return len(next(iter(table.values()))) if table else 1
+def _length(rows: Rows) -> int:
+    return len(next(iter(rows.values()))) if rows else 1
 
 
-def _joined(pieces: Sequence[Table]) -> Table:
+def _all(pieces: Sequence[Rows]) -> Rows:
     if len(pieces) == 1:
         return pieces[0]
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else parts[0]

@@ -13,7 +13,18 @@ from typing import Literal
 
 import numpy as np
 
-from gemmsim.access import Direction, LaneAccess, copies_through_l1, global_accesses, shared_accesses
+from gemmsim.access import (
+    OPERANDS,
+    Direction,
+    LaneAccess,
+    Operand,
+    accesses_to,
+    copies_through_l1,
+    global_accesses,
+    in_order,
+    shared_accesses,
+    what_matters,
+)
 from gemmsim.banks import PASS_BYTES
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.errors import InputError, require
@@ -134,8 +145,19 @@ class AccessCost(SharedCounts):
 @lru_cache(maxsize=65536)
 def access_costs(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int = 4) -> tuple[AccessCost, ...]:
     """Every access of a block to shared memory and its cost for one tile of k, by simulating every lane."""
+    if not kernel.staged:
+        return ()
+    each = (operand_costs(of, kernel, *what_matters(of, kernel, tiling, widths), element_bytes) for of in OPERANDS)
+    return tuple(in_order(kernel, *each))
+
+
+@lru_cache(maxsize=65536)
+def operand_costs(
+    operand: Operand, kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int
+) -> tuple[AccessCost, ...]:
+    """The same of the tile of one operand."""
     costs = []
-    for access in shared_accesses(kernel, tiling, widths):
+    for access in accesses_to(operand, kernel, tiling, widths):
         passes = access.passes(element_bytes)
         costs.append(
             AccessCost(

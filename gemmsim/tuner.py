@@ -20,7 +20,7 @@ import numpy as np
 
 from gemmsim.errors import cannot_write
 from gemmsim.rules import Symbol
-from gemmsim.search import Result
+from gemmsim.scoring import Result
 from gemmsim.spaces import Space
 from gemmsim.tiling import Tiling, grid
 

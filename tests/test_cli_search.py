@@ -8,27 +8,33 @@ import re
 import numpy as np
 import pytest
 
+from gemmsim.commands import search as commands
+from gemmsim.device import device
 from gemmsim.expressions import parse_condition
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records
+from gemmsim.spaces import space as space_of
+from gemmsim.tables import size_of
+from gemmsim.tuner import _parameters
 
 WHERE = (
     "block_k == 8 and pad_a <= 1 and pad_b == 0 and block_m >= 64 and block_n >= 64 and thread_m == 8 and thread_n == 8"
 )
-FEW = ("search 1000 900 800 --kernel register", "--where", WHERE)
+FEW = ("search 1000 900 800 --kernel register --simulate 0", "--where", WHERE)
 
 
 def test_the_keys_of_the_document(answer):
     found = answer(*FEW, "--top", "3")
     assert found["evaluated"] > 3
-    assert found["seconds"] > 0
+    assert found["seconds"] > 0 < found["refined_s"]
     assert (found["device"], found["kernels"], found["where"]) == ("h200", ["register"], [WHERE])
     assert len(found["results"]) == 3
     times_s = [each["time_s"] for each in found["results"]]
     assert times_s == sorted(times_s)
     for each in found["results"]:
-        assert set(each) == {"kernel", "tiling", "time_s", "bound_by"}
+        assert set(each) == {"kernel", "tiling", "time_s", "analytic_s", "simulated_s", "bound_by"}
+        assert each["simulated_s"] is None
         assert set(each["tiling"]) == set(kernel("register").fields)
     assert {each["name"] for each in found["sensitivity"]} == set(kernel("register").fields)
     assert found["runner_up"]["time_s"] > times_s[0]
@@ -48,8 +54,30 @@ def test_the_first_result_is_what_predict_says(answer):
     assert predicted["bound_by"] == best["bound_by"]
 
 
+def test_the_first_are_simulated(answer):
+    results = answer(*FEW, "--simulate", "2", "--top", "3")["results"]
+    both = [each for each in results if each["simulated_s"] is not None]
+    assert len(both) == 2
+    for each in both:
+        assert each["time_s"] == pytest.approx((each["simulated_s"] * each["analytic_s"]) ** 0.5)
+    assert [each["time_s"] for each in results] == sorted(each["time_s"] for each in results)
+
+
+def test_one_that_is_left_alone(gemmsim):
+    result = gemmsim("search 64 --kernel naive --simulate 1", "--where", "block_m == 8 and block_n == 32")
+    assert (result.status, result.err) == (0, "")
+    for text in (
+        "1 legal configuration of 1 kernel",
+        "the time is their geometric mean",
+        "No other configuration that differs in more than padding is legal.",
+        "No other value of any one parameter is legal.",
+    ):
+        assert text in " ".join(result.out.split())
+    assert "What matters" not in result.out
+
+
 def test_several_kernels_in_either_form(answer):
-    naive = ("--where", "block_m <= 4 and stages == 1 and threads == 32")
+    naive = ("--simulate", "0", "--where", "block_m <= 4 and stages == 1 and threads == 32")
     one = answer("search 64 --kernel naive --kernel warp_tiled", *naive)
     other = answer("search 64 --kernel naive,warp_tiled,naive", *naive)
     assert one["kernels"] == other["kernels"] == ["naive", "warp_tiled"]
@@ -81,6 +109,7 @@ def test_words_for_people(gemmsim):
         ((*FEW, "--top", "0"), "--top 0 is out of range; allowed: whole numbers from 1"),
         ((*FEW, "--measure", "x"), "--measure 'x' is not a whole number"),
         ((*FEW, "--out", "records.jsonl"), "--out records.jsonl is for the records of --measure N"),
+        ((*FEW, "--simulate", "101"), "--simulate 101 is out of range; allowed: whole numbers from 0 to 100"),
         ((*FEW, "--picture", "landscape.bmp"), "--picture 'landscape.bmp' is no picture"),
         (("search 64 --kernel nave",), "unknown kernel 'nave'; nearest: naive"),
         (("search 64 --kernel naive,",), "unknown kernel ''"),
@@ -92,6 +121,19 @@ def test_words_for_people(gemmsim):
 )
 def test_refusals_are_one_line(refusal, words, message):
     assert re.search(message, refusal(*words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--picture", "no/where.svg"),
+        ("--export-kernel-tuner", "no/where.json"),
+        ("--measure", "1", "--out", "no/where.jsonl"),
+    ],
+)
+def test_a_place_that_takes_no_file_is_refused_before_the_work(refusal, monkeypatch, words):
+    monkeypatch.setattr(commands, "rank", lambda *_, **__: pytest.fail("ranked in vain"))
+    assert f"cannot write {words[-1]}" in refusal(*FEW, *words)
 
 
 def test_without_a_gpu_measuring_is_one_line(refusal, machine):
@@ -124,6 +166,16 @@ def test_the_picture(gemmsim, tmp_path):
     assert path.read_text().count("<svg") == 1
 
 
+def legal_parameters(name: str, where: str, keys) -> set[tuple[int, ...]]:
+    """These parameters of every legal configuration."""
+    space = space_of(kernel(name), Problem(1000, 900, 800), device("h200"), [where])
+    found: set[tuple[int, ...]] = set()
+    for chunk in space.chunks():
+        parameters = _parameters(space, chunk)
+        found.update(zip(*(np.broadcast_to(parameters[key], size_of(chunk)).tolist() for key in keys), strict=True))
+    return found
+
+
 class TestKernelTuner:
     """What is written for Kernel Tuner, read back by Python alone."""
 
@@ -131,7 +183,7 @@ class TestKernelTuner:
     def written(self, gemmsim, tmp_path):
         def write(name: str, where: str, sizes: str = "1000 900 800", top: int = 5):
             path = tmp_path / f"{name}.json"
-            line = f"search {sizes} --kernel {name} --top {top} --json --export-kernel-tuner"
+            line = f"search {sizes} --kernel {name} --top {top} --simulate 0 --json --export-kernel-tuner"
             result = gemmsim(line, str(path), "--where", where)
             assert (result.status, result.err) == (0, "")
             return result.document, json.loads(path.read_text())
@@ -167,8 +219,8 @@ class TestKernelTuner:
 
     def test_the_restrictions_allow_what_is_legal_and_no_more(self, written):
         name, where = self.CASES[0]
-        found, space = written(name, where, top=10_000)
-        allowed = {tuple(each["parameters"].values()) for each in space["configurations"]}
+        found, space = written(name, where)
+        allowed = legal_parameters(name, where, space["configurations"][0]["parameters"])
         assert len(allowed) == found["evaluated"]
         keys = list(space["configurations"][0]["parameters"])
         of = KERNELS[name]
@@ -197,9 +249,9 @@ class TestKernelTuner:
     @pytest.mark.parametrize(("name", "where"), CASES[:3])
     def test_kernel_tuner_itself_finds_the_same_configurations(self, written, name, where):
         searchspace = pytest.importorskip("kernel_tuner.searchspace")
-        _, space = written(name, where, top=10_000)
+        found, space = written(name, where)
         blocks = [space["block_size_name"], "block_size_y", "block_size_z"]
-        found = searchspace.Searchspace(space["tune_params"], space["restrictions"], 1024, block_size_names=blocks)
-        ours = [tuple(each["parameters"][key] for key in space["tune_params"]) for each in space["configurations"]]
-        assert len(ours) == len(set(ours)) > 3
-        assert set(found.list) == set(ours)
+        theirs = searchspace.Searchspace(space["tune_params"], space["restrictions"], 1024, block_size_names=blocks)
+        ours = legal_parameters(name, where, space["tune_params"])
+        assert set(theirs.list) == ours
+        assert len(ours) == found["evaluated"] > 3

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from gemmsim.commands import timeline as commands
+
 SHOWN = "timeline 2048 --kernel vectorized --tile 128x128x8 --thread 8x8"
 
 
@@ -60,6 +62,12 @@ def test_files_are_written_and_named(gemmsim, tmp_path):
     assert picture.read_bytes().startswith(b"<?xml")
     assert json.loads(trace.read_text())["traceEvents"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.json", "t.svg"]  # and no part of one
+
+
+@pytest.mark.parametrize("words", ["--trace no/where.json", "--picture no/where.svg"])
+def test_a_place_that_takes_no_file_is_refused_before_the_work(refusal, monkeypatch, words):
+    monkeypatch.setattr(commands, "timeline_of", lambda *_: pytest.fail("simulated in vain"))
+    assert f"cannot write {words.split()[-1]}" in refusal(f"{SHOWN} {words}")
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ EXPECTED = {  # of a fresh Machine
     "l2_same_lines_bytes_per_s": 2e12,
     "l2_write_bytes_per_s": 2e12,
     "l2_bytes_per_cycle_per_sm": 60,
+    "l2_write_bytes_per_cycle_per_sm": 60,
     "dram_latency_cycles": 800,
     "cold_latency_cycles": 800,
     "cold_slowest_cycles": 800,

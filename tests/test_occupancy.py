@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gemmsim.device import capabilities, capability, device
 from gemmsim.errors import InputError
 from gemmsim.launch_waves import waves
-from gemmsim.occupancy import UNLIMITED, most_registers, most_threads, occupancies, occupancy
+from gemmsim.occupancy import UNLIMITED, blocks_that_fit, most_registers, most_threads, occupancies, occupancy
 
 REFERENCE = Path(__file__).parent / "data" / "occupancy_reference.csv.gz"
 
@@ -440,3 +440,12 @@ def test_barriers_count_from_hopper_on():
     assert of("9.0", 32, 32, barriers=16).blocks_per_sm == 64 // 16
     assert of("9.0", 32, 32, barriers=16).limiters == ("barriers",)
     assert of("8.0", 32, 32, barriers=16).blocks_per_sm == 32
+
+
+@given(st.integers(1, 1024), st.integers(1, 255), st.integers(0, 230_000))
+def test_blocks_that_fit_are_those_of_the_occupancy(threads, registers, shared_bytes):
+    for name in ("h200", "t4"):
+        chip = device(name).capability
+        found = occupancy(chip, threads, registers, dynamic_shared_bytes=shared_bytes).blocks_per_sm
+        assert blocks_that_fit(chip, threads, registers, shared_bytes) == found
+        assert blocks_that_fit(chip, threads, np.array([registers]), np.array([shared_bytes])) == found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from gemmsim.errors import InputError
 from gemmsim.options import whole
-from gemmsim.problem import LARGEST_SIZE, Problem, ceil_div, whole_number
+from gemmsim.problem import LARGEST_SIZE, Problem, ceil_div, common_power, numbered, whole_number
 from gemmsim.tiling import Tiling, nearest_divisor, parse_extents
 
 
@@ -127,3 +129,17 @@ def test_extents():
     assert parse_extents("128x64x8", ("block_m", "block_n", "block_k"), "--tile") == {
         "block_m": 128, "block_n": 64, "block_k": 8,
     }  # fmt: skip
+
+
+@given(st.integers(0, 5), st.lists(st.integers(1, 5000), min_size=1, max_size=4))
+def test_the_common_power_of_two_is_the_greatest_common_divisor(exponent, multiples):
+    assert common_power(2**exponent, *multiples) == math.gcd(2**exponent, *multiples)
+    assert common_power(2**exponent, np.array(multiples)).tolist() == [math.gcd(2**exponent, one) for one in multiples]
+
+
+@given(st.lists(st.tuples(*[st.sampled_from([-1, 0, 7, 2**40])] * 4), max_size=12))
+def test_rows_have_the_same_number_if_they_are_the_same(rows):
+    """Though four columns that reach so far span more than 64 bits."""
+    numbers = numbered(np.array(rows, np.int64).reshape(-1, 4).T, len(rows)).tolist()
+    assert sorted(set(numbers)) == [*range(len(set(rows)))]
+    assert len(set(zip(numbers, rows, strict=True))) == len(set(rows))

@@ -431,7 +431,7 @@ def unwritable(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["a file", "below a file", "no space for it", "closed"])
 def test_a_folder_that_cannot_be_written_is_one_line_before_all_is_drawn(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(page, "_drawn", lambda *_: pytest.fail("drawn in vain"))
+    monkeypatch.setattr(page, "_findings", lambda *_: pytest.fail("worked in vain"))
     out = unwritable(tmp_path, kind)
     source = synthetic.write(tmp_path / "records.jsonl", [synthetic.timed(POINT, H200, 1.2)])
     with pytest.raises(InputError, match="cannot write the report into") as caught:

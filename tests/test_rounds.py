@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from campaigns.rounds import FILE, values, with_value, written
 from gemmsim.device import device
 from gemmsim.kernels import KERNELS
 from gemmsim.ladder import default_tiling
-from gemmsim.predict import _shared, predict
+from gemmsim.predict import counted_shared, predict
 from gemmsim.problem import Problem
 from gemmsim.quick_times import estimated_shared, quick_times
 from gemmsim.record_files import read_records, shipped_records
-from gemmsim.rounds import launch_rounds, scalars
-from gemmsim.spaces import size_of, space
+from gemmsim.rounds import launch_rounds, scalars, served
+from gemmsim.spaces import space
+from gemmsim.tables import size_of
 from gemmsim.tiling import Tiling
 
 H200 = device("h200")
@@ -25,11 +28,11 @@ kernels = st.sampled_from(sorted(KERNELS))
 sizes = st.integers(1, 5000)
 
 
-def cycles(problem, name, of=None, resident=2, spilled=0):
+def cycles(problem, name, of=None, resident=2, spilled=0, registers=128):
     kernel, tiling = KERNELS[name], default_tiling(KERNELS[name])
     widths = kernel.widths(problem, tiling)
-    shared = _shared(kernel, tiling, widths, 4)
-    return launch_rounds(problem, kernel, tiling, widths, H200, shared, resident, spilled, of)
+    shared = counted_shared(kernel, tiling, widths, 4)
+    return launch_rounds(problem, kernel, tiling, widths, H200, shared, resident, registers, spilled, of)
 
 
 @given(kernels, sizes, sizes, sizes)
@@ -51,8 +54,8 @@ def test_time_is_linear_in_the_depth_once_the_place_of_the_data_is_the_same(name
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize(
-    "scalar", ["ffma_cycles", "warp_tile_ffma_cycles", "shared_request_cycles", "global_load_cycles", "tile_cycles",
-               "solitude", "uncached_code_cycles", "unstaged_latency", "split_cycles"]
+    "scalar", ["shared_request_cycles", "global_load_cycles", "tile_cycles", "shared_wait_cycles", "unhidden_share",
+               "unstaged_latencies", "split_cycles"]
 )  # fmt: skip
 def test_no_demand_makes_a_launch_faster(name, scalar):
     problem = Problem(1000, 1900, 2100)
@@ -66,6 +69,38 @@ def test_spilled_registers_cost(name):
     assert cycles(problem, name, spilled=200).cycles > cycles(problem, name).cycles
 
 
+@pytest.mark.parametrize("name", [name for name in KERNELS if KERNELS[name].staged])
+def test_what_spills_costs_more_once_l1_cannot_hold_it(name):
+    """The same words of a thread, once of few blocks and once of many that L1 does not hold together."""
+    problem = Problem(8192, 8192, 512)
+    costs = []
+    for resident in (1, 16):
+        free, spilled = (
+            float(cycles(problem, name, resident=resident, registers=255, spilled=each).cycles) for each in (0, 400)
+        )
+        costs.append(spilled / free)
+    assert costs[0] < costs[1]
+
+
+def test_a_thread_with_fewer_registers_waits_more():
+    problem = Problem(1024, 1024, 4096)
+    for name in (name for name, kernel in KERNELS.items() if kernel.thread_tiled and not kernel.copies):
+        few, many = (cycles(problem, name, spilled=100, registers=each).cycles for each in (64, 128))
+        assert few > many
+
+
+@given(st.integers(1, 32), st.floats(1, 1e4), st.floats(1, 1e4))
+def test_users_of_one_resource(users, demand, elsewhere):
+    """What waiting for each other takes: nothing for one user, at least its service for each, at most one after the
+    other."""
+    alone = demand + elsewhere
+    found = served(users, demand, alone)
+    assert max(users * demand, alone) * (1 - 1e-9) <= found <= (users * demand + elsewhere) * (1 + 1e-9)
+    assert served(1, demand, alone) == pytest.approx(alone)
+    assert served(users, demand, demand) == pytest.approx(users * demand)
+    assert found == pytest.approx(alone + (users - 1) * demand * (found - elsewhere) / found)  # the queue that it finds
+
+
 @given(kernels, st.lists(st.tuples(sizes, sizes, sizes), min_size=1, max_size=5))
 def test_arrays_go_through_the_same_formulas(name, triples):
     kernel, tiling = KERNELS[name], default_tiling(KERNELS[name])
@@ -77,7 +112,16 @@ def test_arrays_go_through_the_same_formulas(name, triples):
 
 def test_the_scalars_say_where_they_are_from():
     assert "held out" in scalars().source
-    assert set(scalars().pace) == set(KERNELS)
+    assert set(scalars().pace) == {name for name, kernel in KERNELS.items() if kernel.thread_tiled}
+
+
+def test_the_script_that_chooses_them_writes_numbers_and_leaves_words():
+    text = FILE.read_text(encoding="utf-8")
+    assert written(text, values(scalars())) == text
+    assert written(text, {**values(scalars()), "async": 2.0}) == text.replace("async = 1.03", "async = 2")
+    more = with_value(with_value(scalars(), "async", 2.0), "split_cycles", 3.0)
+    assert (more.pace["async"], more.split_cycles) == (2.0, 3.0)
+    assert more.pace["register"] == scalars().pace["register"]
 
 
 # The short cut
@@ -91,7 +135,10 @@ def test_estimated_wavefronts_are_mostly_those_that_are_counted(name):
     points = {record.point for set_ in ("", "times") for record in read_records(shipped_records(set_))[0]}
     for point in (each for each in points if each.kernel == name):
         widths = kernel.widths(point.problem, point.tiling)
-        estimated, counted = estimated_shared(kernel, point.tiling, widths), _shared(kernel, point.tiling, widths, 4)
+        estimated, counted = (
+            estimated_shared(kernel, point.tiling, widths),
+            counted_shared(kernel, point.tiling, widths, 4),
+        )
         of.append(float(estimated[0]) / counted[0])
         requests.append(float(estimated[1]) / counted[1])
     assert np.median(of) == pytest.approx(1, abs=0.02)
@@ -114,6 +161,15 @@ def test_the_short_cut_is_close_to_the_prediction_in_full(name):
     assert np.median(np.abs(np.log(ratio[np.isfinite(ratio)]))) < np.log(1.25)
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_product_of_axes_takes_the_times_of_its_configurations(name):
+    kernel, problem = KERNELS[name], Problem(1000, 1900, 2100)
+    for table in islice(space(kernel, problem, H200).tables(100), 0, 40, 13):
+        times_s = np.broadcast_to(quick_times(problem, kernel, table.tilings, H200), table.shape)
+        listed = quick_times(problem, kernel, table.flat(np.arange(times_s.size)), H200)
+        assert times_s.ravel() == pytest.approx(np.broadcast_to(listed, times_s.size), rel=1e-12)
+
+
 @settings(max_examples=30)
 @given(sizes, sizes, sizes)
 def test_the_short_cut_takes_numbers_too(m, n, k):
@@ -125,6 +181,6 @@ def test_splitting_k_costs_a_meeting_of_its_blocks():
     kernel, tiling = KERNELS["async"], replace(default_tiling(KERNELS["async"]), split_k=4)
     problem = Problem(256, 256, 65536)
     widths = kernel.widths(problem, tiling)
-    arguments = problem, kernel, tiling, widths, H200, _shared(kernel, tiling, widths, 4), 1, 0
+    arguments = problem, kernel, tiling, widths, H200, counted_shared(kernel, tiling, widths, 4), 1, 128, 0
     free = launch_rounds(*arguments, replace(scalars(), split_cycles=0.0)).cycles
     assert launch_rounds(*arguments).cycles == pytest.approx(free + scalars().split_cycles)  # a single wave

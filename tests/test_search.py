@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,25 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import failed, timed
 
-from gemmsim import search as searching
+from gemmsim import refinement, scoring
+from gemmsim.caches.traffic import cache_traffic
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel
+from gemmsim.landscapes import Landscape, landscapes
+from gemmsim.pipeline.described import described_program
+from gemmsim.pipeline.launch import simulate_launch
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.records import Point
-from gemmsim.search import (
-    LEAST_KEPT,
-    Landscape,
-    landscapes,
-    rank,
-    regret,
-    search,
-    sensitivities,
-    spaces_of,
-    why_it_loses,
-)
-from gemmsim.spaces import rows_of, size_of
+from gemmsim.refinement import refined, suited
+from gemmsim.scoring import TELLING, Result
+from gemmsim.search import LEAST_KEPT, rank, regret, search, spaces_of
+from gemmsim.sensitivity import sensitivities, why_it_loses
+from gemmsim.tables import rows_of, size_of
 
 H200 = device("h200")
 CUBE = Problem(1024, 1024, 1024)
@@ -51,6 +49,10 @@ def every(spaces):
                     yield float(found.time_s), found.bound_by, of.kernel, tiling
 
 
+def tile(of, tiling):
+    return of.name, *(getattr(tiling, name) for name in TELLING)
+
+
 @settings(max_examples=10)
 @given(
     st.tuples(*(st.sampled_from([1, 100, 1024, 4097]) for _ in "mnk")),
@@ -60,15 +62,19 @@ def every(spaces):
 )
 def test_the_best_is_the_least_of_all_predicted_alone(sizes, on, names, top):
     problem, kernels = Problem(*sizes), [kernel(name) for name in names]
-    found = search(problem, device(on), kernels, top=top, values=FEW)
+    found = search(problem, device(on), kernels, top=top, values=FEW, simulated=0)
     alone = sorted(every(found.spaces), key=lambda each: each[0])
     assert found.evaluated == len(alone)
-    assert [each.time_s for each in found.results] == pytest.approx([time_s for time_s, *_ in alone[:top]])
-    _, bound_by, of, tiling = alone[0]
-    assert (found.pick.kernel, found.pick.bound_by) == (of, bound_by)
-    assert found.pick.tiling == tiling
+    assert found.pick.time_s == pytest.approx(alone[0][0])
+    best = {}
+    for time_s, _, of, tiling in alone:
+        best.setdefault(tile(of, tiling), time_s)
+    assert [each.time_s for each in found.results] == pytest.approx(sorted(best.values())[:top])
     for each in found.results:
+        assert best[tile(each.kernel, each.tiling)] == pytest.approx(each.time_s)
         assert predict(problem, each.kernel, each.tiling, device(on)).time_s == pytest.approx(each.time_s)
+    bounds = {bound_by for time_s, bound_by, *_ in alone if time_s == pytest.approx(alone[0][0])}
+    assert found.pick.bound_by in bounds
 
 
 LARGEST_MADE = 2**31 - 1
@@ -84,52 +90,79 @@ class Made:
     def time_s(self, tilings):
         fields = [np.asarray(getattr(tilings, name)) for name in REGISTER.fields]
         mixed = sum(value * (7919 + 2 * number) ** 2 for number, value in enumerate(fields))
-        return np.broadcast_to((mixed * 48271 % LARGEST_MADE + 1) * 1e-12, size_of(tilings))
+        return (mixed * 48271 % LARGEST_MADE + 1) * 1e-12
 
     def __call__(self, problem, of, tilings, on):
         self.calls += 1
-        time_s = self.time_s(tilings).copy()
-        time_s[time_s > (1 - self.never) * LARGEST_MADE * 1e-12] = np.inf
-        return time_s, np.where(np.isfinite(time_s), "ffma", "l2")
+        time_s = self.time_s(tilings)
+        return np.where(time_s > (1 - self.never) * LARGEST_MADE * 1e-12, np.inf, time_s)
 
 
 @pytest.fixture
 def made(monkeypatch) -> Made:
     found = Made()
-    monkeypatch.setattr(searching, "times", found)
-    monkeypatch.setattr(searching, "times_of_many", found)
+    monkeypatch.setattr(scoring, "quick_times", found)
     return found
 
 
+def best_of(spaces, most):
+    best = scoring.Best(most)
+    for scored in scoring.scores(*spaces):
+        best.take(scored)
+    return best
+
+
 def test_a_whole_space_keeps_what_a_sort_of_all_of_it_would(made):
-    found = search(CUBE, H200, [REGISTER], top=200)
-    times_s = np.concatenate([made(CUBE, REGISTER, chunk, H200)[0] for chunk in found.spaces[0].chunks()])
-    assert found.evaluated == np.isfinite(times_s).sum() < len(times_s)
-    assert [each.time_s for each in found.results] == np.sort(times_s)[:200].tolist()
-    assert len({str(each) for each in found.results}) == 200
-    assert all(each.bound_by == "ffma" for each in found.results)
+    spaces = spaces_of(CUBE, H200, [REGISTER])
+    best = best_of(spaces, 200)
+    of_row: dict[tuple[int, ...], float] = {}
+    seen = 0
+    for chunk in spaces[0].chunks():
+        times_s = made(CUBE, REGISTER, chunk, H200)
+        seen += np.isfinite(times_s).sum()
+        rows = np.stack([np.broadcast_to(getattr(chunk, name), times_s.shape) for name in TELLING], axis=1)
+        order = np.argsort(times_s)
+        for first in order[np.unique(rows[order], axis=0, return_index=True)[1]]:
+            key = tuple(rows[first].tolist())
+            of_row[key] = min(of_row.get(key, np.inf), times_s[first])
+    assert best.seen == seen
+    assert [each.time_s for each in best.results] == sorted(of_row.values())[:200]
+    assert all(made.time_s(each.tiling) == each.time_s for each in best.results)
+    assert len({str(each) for each in best.results}) == 200
 
 
-def test_what_is_alike_stays_in_the_order_of_enumeration(monkeypatch):
-    for route in ("times", "times_of_many"):
-        monkeypatch.setattr(
-            searching, route, lambda problem, of, tilings, on: (np.ones(size_of(tilings)), np.array("l2"))
-        )
-    found = search(CUBE, H200, [WARPS], top=50)
-    chunk = next(found.spaces[0].chunks())
-    assert [each.tiling.pad_b for each in found.results] == np.broadcast_to(chunk.pad_b, size_of(chunk))[:50].tolist()
-    assert found.alike == LEAST_KEPT
-    assert found.runner_up is None
-    assert why_it_loses(found) == f"the first {LEAST_KEPT} configurations are predicted alike"
+def test_one_stands_for_all_that_are_alike(monkeypatch):
+    """The first of each block and thread tile, though orders, layouts, warps and stages have values to vary."""
+    monkeypatch.setattr(scoring, "quick_times", lambda problem, of, tilings, on: 1.0 + 0.0 * tilings.warp_m)
+    spaces = spaces_of(
+        CUBE,
+        H200,
+        [kernel("async")],
+        ["block_m >= 64 and block_n >= 64 and split_k == 1 and block_k == 8 and thread_m == 8"],
+    )
+    best = best_of(spaces, 10_000)
+    tiles = [tile(each.kernel, each.tiling) for each in best.results]
+    chunks = [np.stack([getattr(chunk, name) for name in TELLING]) for chunk in spaces[0].chunks()]
+    assert len(set(tiles)) == len(tiles) == len(np.unique(np.concatenate(chunks, axis=1), axis=1).T)
+    assert {each.tiling.group for each in best.results} == {1}
+    assert {each.tiling.pad_b for each in best.results} == {0}
+
+
+def test_all_alike_is_said(monkeypatch):
+    found = search(CUBE, H200, [REGISTER], values=FEW, simulated=0)
+    alike = replace(found, results=tuple(replace(each, time_s=1.0) for each in found.results), beyond=())
+    assert (alike.alike, alike.runner_up) == (len(found.results), None)
+    assert why_it_loses(alike) == f"the first {len(found.results)} configurations are predicted alike"
+    assert "no other configuration" in why_it_loses(replace(alike, results=alike.results[:1]))
 
 
 def test_memory_does_not_grow_with_the_space(made):
     def peak_bytes(*where: str) -> tuple[int, int]:
         tracemalloc.start()
-        found = search(Problem(4096, 4096, 4096), H200, [kernel("double_buffer")], where)
+        best = best_of(spaces_of(Problem(4096, 4096, 4096), H200, [kernel("double_buffer")], where), LEAST_KEPT)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        return peak, found.evaluated
+        return peak, best.seen
 
     few, many = peak_bytes("thread_m == 8"), peak_bytes()
     assert many[1] > 3 * few[1] > 10**5
@@ -139,22 +172,23 @@ def test_memory_does_not_grow_with_the_space(made):
 def test_one_pass_serves_all_watchers(made):
     spaces = spaces_of(CUBE, H200, [REGISTER], ["block_k == 8"])
     blocks, stages = landscapes(spaces)
-    found = rank(spaces, watchers=(blocks, stages))
-    once = made.calls
-    rank(spaces)
-    assert made.calls == 2 * once
-    assert blocks.best_s.min() == stages.best_s.min() == found.pick.time_s
+    best = scoring.Best(1)
+    for scored in scoring.scores(*spaces):
+        for watcher in (best, blocks, stages):
+            watcher.take(scored)
+    assert made.calls == len([*spaces[0].tables()])
+    assert blocks.best_s.min() == stages.best_s.min() == best.results[0].time_s
 
 
 def test_a_landscape_has_the_best_of_each_place(made):
     spaces = spaces_of(CUBE, H200, [REGISTER], ["block_k == 8", "pad_a == 0"])
     blocks = Landscape("block_n", "block_m", spaces)
     stages = landscapes(spaces)[1]
-    rank(spaces, watchers=(blocks, stages))
+    rank(spaces, watchers=(blocks, stages), simulated=0)
     best: dict[tuple[int, int], float] = {}
     of_registers: dict[int, float] = {}
     for chunk in spaces[0].chunks():
-        times_s = made(CUBE, REGISTER, chunk, H200)[0]
+        times_s = made(CUBE, REGISTER, chunk, H200)
         registers = REGISTER.resources(CUBE, chunk).registers_per_thread
         m, n, r = (np.broadcast_to(each, times_s.shape) for each in (chunk.block_m, chunk.block_n, registers))
         for time_s, *place, count in zip(times_s, m.tolist(), n.tolist(), r.tolist(), strict=True):
@@ -170,7 +204,7 @@ def test_a_landscape_has_the_best_of_each_place(made):
 
 
 def test_sensitivity_varies_one_parameter_at_a_time():
-    found = search(CUBE, H200, [REGISTER], values=FEW)
+    found = search(CUBE, H200, [REGISTER], values=FEW, simulated=0)
     by_name = {each.name: each for each in sensitivities(found)}
     assert set(by_name) == set(REGISTER.fields)
     spans = [each.span for each in sensitivities(found)]
@@ -189,7 +223,7 @@ def test_sensitivity_varies_one_parameter_at_a_time():
 
 
 def test_the_reason_names_what_differs_and_the_term_that_decides():
-    found = search(CUBE, H200, [REGISTER], values=FEW)
+    found = search(CUBE, H200, [REGISTER], values=FEW, simulated=0)
     other = found.runner_up
     assert other is not None
     assert other.time_s > found.pick.time_s
@@ -198,6 +232,54 @@ def test_the_reason_names_what_differs_and_the_term_that_decides():
     assert " instead of " in reason
     terms = predict(CUBE, other.kernel, other.tiling, H200).terms
     assert any(f"what decides is {name.replace('_', ' ')}, " in reason for name in terms)
+
+
+def test_all_but_the_tiles_is_the_best_of_the_space():
+    problem, of = Problem(4096, 4096, 4096), kernel("async")
+    (space,) = spaces_of(problem, H200, [of])
+    worst = of.tiling(**dict(of.default_tile) | {"pad_a": 0, "pad_b": 8, "group": 1})
+    found = suited(Result(of, worst, 1.0, 1.0), space)
+    assert tile(of, found.tiling) == tile(of, worst)
+    varied = itertools.product((0, 4, 8), (0, 4), (2, 3, 4))
+    others = [
+        of.tiling(**of.tiling_dict(found.tiling) | {"pad_a": a, "pad_b": b, "stages": stages})
+        for a, b, stages in varied
+    ]
+    times_s = [float(predict(problem, of, each, H200).time_s) for each in others]
+    assert found.time_s == found.analytic_s == min(times_s) < float(predict(problem, of, worst, H200).time_s)
+    moved = [
+        cache_traffic(problem, of, replace(found.tiling, group=group), H200, 1).dram_read_bytes
+        for group in (1, 2, 4, 8, 16)
+    ]
+    assert moved[[1, 2, 4, 8, 16].index(found.tiling.group)] == pytest.approx(min(moved), rel=0.05)
+    assert min(moved) < 0.95 * max(moved)
+
+
+def test_the_first_are_simulated_and_the_others_moved_by_as_much():
+    spaces, told = spaces_of(CUBE, H200, [REGISTER], values=FEW), []
+    analytic = rank(spaces, simulated=0).kept
+    found = refined(analytic, spaces, 2, lambda *each: told.append(each))
+    assert told[-1] == ("simulated", 2, 2)
+    assert [each.time_s for each in found] == sorted(each.time_s for each in found)
+    both = [each for each in found if each.simulated_s is not None]
+    assert {str(each) for each in both} == {str(each) for each in analytic[:2]}
+    for each in both:
+        program = described_program(CUBE, REGISTER, each.tiling, H200)
+        fit = int(predict(CUBE, REGISTER, each.tiling, H200).occupancy.blocks_per_sm)
+        simulated_s = simulate_launch(CUBE, REGISTER, each.tiling, H200, program, fit).time_s
+        assert each.simulated_s == pytest.approx(simulated_s, rel=1e-5)
+        assert each.time_s == pytest.approx((each.analytic_s * simulated_s) ** 0.5, rel=1e-5)
+    moved = np.median([each.time_s / each.analytic_s for each in both])
+    assert all(each.time_s == pytest.approx(moved * each.analytic_s) for each in found if each.simulated_s is None)
+
+
+def test_without_a_simulation_the_analytic_route_stands_alone(monkeypatch):
+    def unknown(*_):
+        raise InputError("nothing is known of the device")
+
+    spaces = spaces_of(CUBE, H200, [REGISTER], values=FEW)
+    monkeypatch.setattr(refinement, "simulated_s", unknown)
+    assert [each.time_s for each in rank(spaces).kept] == [each.time_s for each in rank(spaces, simulated=0).kept]
 
 
 def test_all_kernels_that_a_device_runs_are_searched():

@@ -11,6 +11,7 @@ from examples import tilings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.constraints import NAMES, constraint
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError
 from gemmsim.expressions import parse_condition
@@ -18,7 +19,9 @@ from gemmsim.kernels import KERNELS, Kernel, kernel
 from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem
 from gemmsim.rules import Symbol, legal
-from gemmsim.spaces import CHUNK_ROWS, NAMES, VALUES, Space, constraint, rows_of, size_of, space
+from gemmsim.sensible import VALUES
+from gemmsim.spaces import LISTED, Space, space
+from gemmsim.tables import rows_of, size_of
 from gemmsim.tiling import FIELDS, RANGES, TILING_RULES, Tiling
 
 H200, T4 = device("h200"), device("t4")
@@ -40,7 +43,7 @@ def scalar_legal(of: Kernel, values: dict[str, int], problem: Problem, on: Devic
     return bool(found.launches)
 
 
-def configurations(of: Space, rows: int = CHUNK_ROWS) -> list[tuple[int, ...]]:
+def configurations(of: Space, rows: int = LISTED) -> list[tuple[int, ...]]:
     """Every configuration of a space, in its order, as the values of the kernel's fields."""
     found: list[tuple[int, ...]] = []
     for chunk in of.chunks(rows):
@@ -64,6 +67,10 @@ def spaces(draw: st.DrawFn):
     return Space(of, problem, draw(st.sampled_from([H200, T4])), values)
 
 
+def default_tiling(name: str) -> Tiling:
+    return kernel(name).tiling(**dict(kernel(name).default_tile))
+
+
 def _any(name: str) -> st.SearchStrategy[int]:
     return st.integers(RANGES.get(name, (1, 0))[0], LARGEST[name])
 
@@ -82,9 +89,30 @@ def test_a_space_is_what_the_checks_of_each_configuration_leave(of):
 
 @given(spaces(), st.integers(1, 40))
 def test_chunks_change_nothing_but_the_size(of, rows):
-    longest = max(len(values) for values in of.values.values())
     assert configurations(of, rows) == configurations(of)
-    assert all(size_of(chunk) <= 1.5 * rows + longest for chunk in of.chunks(rows))
+    assert all(size_of(chunk) <= rows for chunk in of.chunks(rows))
+
+
+@given(spaces(), st.integers(1, 40))
+def test_tables_hold_the_configurations_that_lists_hold(of, rows):
+    """A table is a product, so it may have cells that are none; what launches is asked of lists alone."""
+    found = []
+    for table in of.tables(rows):
+        assert table.shape[0] <= rows
+        legal = np.broadcast_to(table.legal & of._launches(table.tilings), table.shape)
+        chosen = table.flat(np.flatnonzero(legal))
+        columns = [np.broadcast_to(getattr(chosen, name), legal.sum()).tolist() for name in of.kernel.fields]
+        found += zip(*columns, strict=True)
+        assert table.count == np.broadcast_to(table.legal, table.shape).sum() > 0
+    assert len(found) == len(set(found))
+    assert set(found) == set(configurations(of))
+
+
+def test_more_paddings_than_a_number_has_bits():
+    """Rows that allow the same values go together: here padding by padding, and more than fit one word."""
+    values = {name: (value,) for name, value in kernel("vectorized").tiling_dict(default_tiling("vectorized")).items()}
+    of = space(kernel("vectorized"), CUBE, H200, values=values | {"vector": (1, 2, 4), "pad_a": range(100)})
+    assert of.count() == 100 + 50 + 25 == sum(table.count for table in of.tables())
 
 
 @given(st.sampled_from([*KERNELS.values()]), st.data())

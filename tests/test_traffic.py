@@ -9,11 +9,12 @@ from examples import example, tilings
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gemmsim.access import shared_accesses
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling, grid
-from gemmsim.traffic import ffma, formulas, reads, traffic
+from gemmsim.traffic import access_costs, ffma, formulas, reads, traffic
 
 SIZES = st.integers(1, 40)
 PRIMES = st.sampled_from([1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47])
@@ -261,3 +262,19 @@ def test_formulas_name_every_level():
     for each in KERNELS.values():
         assert formulas(each).keys() == {"global", "shared", "register"}
     assert grid(Problem(100, 50, 9), kernel("shared").tiling(block_m=32, block_n=32, block_k=8)).blocks == 8
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([name for name in KERNELS if KERNELS[name].staged]), st.data())
+def test_what_is_left_out_of_a_tiling_makes_no_difference_to_its_passes(name, data):
+    kernel, problem = KERNELS[name], Problem(*data.draw(st.tuples(*[st.sampled_from([1, 64, 66, 100])] * 3)))
+    tiling = data.draw(tilings(name))
+    widths = kernel.widths(problem, tiling)
+    costs = access_costs(kernel, tiling, widths)
+    accesses = [*shared_accesses(kernel, tiling, widths)]
+    assert [each.name for each in costs] == [each.name for each in accesses]
+    for cost, access in zip(costs, accesses, strict=True):
+        passes = access.passes(4)
+        assert cost.wavefronts == (access.times * passes.wavefronts).sum()
+        assert cost.ideal_wavefronts == (access.times * passes.ideal_wavefronts).sum()
+        assert cost.requests == (access.times * access.active.any(axis=-1)).sum()

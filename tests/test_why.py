@@ -150,7 +150,7 @@ def test_a_thread_tile_needs_its_block_between_shared_and_register():
     )
     (of_kernel,) = (swap for swap in why.swaps if swap.option == "--kernel")
     assert of_kernel.brings == ("--thread 8x8",)
-    assert of_kernel.closes < 0  # alone: 32 x 32 elements are half a warp at 8 x 8 a thread
+    assert 0 < of_kernel.closes < 0.5  # alone it helps little: 32 x 32 elements are half a warp at 8 x 8 a thread
     assert why.deciding_option is None
     (tile,) = (swap for swap in why.swaps if swap.option == "--tile")
     assert "need 16384 threads a block" in tile.reason

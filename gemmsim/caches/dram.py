@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,70 +15,72 @@ from gemmsim.tiling import Tiling, grid
 from gemmsim.traffic import partial_sums
 
 
-@dataclass(frozen=True)
-class Times:
-    """Times that a matrix is read from memory, on average over it.
-
-    together   by blocks that run together, the first of which brings it in for all
-    alone      by blocks that come too late for that, each for itself
-    """
-
-    together: Any
-    alone: Any
-
-    @property
-    def all(self) -> Any:
-        """Both."""
-        return self.together + self.alone
-
-
 def dram_reads(
-    problem: Problem, tiling: Tiling, together: Company, l2: Capacity, convoys: Any = 1, apart: Any = 1.0
-) -> tuple[Times, Times]:
+    problem: Problem,
+    tiling: Tiling,
+    together: Company,
+    l2: Capacity,
+    convoys: Any = 1,
+    apart: Any = 0.0,
+    copies: Any = 1.0,
+) -> tuple[Any, Any]:
     """Times that A and B are read from memory by a launch whose blocks run `together` like this, L2 empty before it.
 
     Blocks that run together take their panels, the rows of A and columns of B that they need, through L2 together, a
     tile of k a turn. A panel is read once for every wave that has blocks of it, unless the wave before left it there.
     A stays with a band of rows, B goes round with every band.
 
-    Blocks start in step and fall apart during the first wave, into up to so many `convoys` of blocks that keep step, to
-    the degree `apart`. Once they are spread evenly over a block's life, a whole wave passes through L2 while a convoy
-    catches up with another one's place in a panel; on the way there, as much of it as they are spread.
+    Blocks start in step and fall `apart` by so many of their lives, into up to so many `convoys` that keep step, one
+    for each block of a multiprocessor. Where these are spread over a life, all of the matrix that they share and a
+    convoy's own part of the rest passes through L2 while one reaches the place of the one before. Of the lines that
+    parts of L2 hold for others, `copies` are there.
 
     Supposed is that blocks start in the order of their numbers and last alike. Left out are instructions, and reads of
     the partial sums of a split k, which follow right after they are written.
     """
     tiles, size = grid(problem, tiling), problem.element_bytes
-    bytes_a, bytes_b = 1.0 * size * problem.m * problem.k, 1.0 * size * problem.k * problem.n
     written = 1.0 * size * (problem.m * problem.n + partial_sums(problem, tiling))
     group = np.minimum(tiling.group, tiles.m)
     several = together.bands > 1
-    # what a wave takes through L2, and what passes there between two rounds along the same columns of B
-    of_a, of_b = bytes_a * together.rows / tiles.m, bytes_b * together.columns / tiles.n
-    besides = of_a + written * together.tiles / tiles.tiles
-    # of a life, from the last convoy of a wave to the first of the next
-    followed = 1 - apart * (1 - 1 / together.waves) * (1 - 1 / np.minimum(convoys, together.bands))
-    round_trip = np.where(several, of_b + besides * followed, (bytes_a + written) * group / tiles.m + bytes_b)
+    # what all of A, B and C would take of L2, and what those of a wave do
+    all_a = l2.taken(1.0 * size * problem.m * problem.k, together.columns, copies)
+    all_b = l2.taken(1.0 * size * problem.k * problem.n, together.rows, copies)
+    all_c = l2.taken(written, 1)
+    of_a, of_b = all_a * together.rows / tiles.m, all_b * together.columns / tiles.n
+    besides = of_a + all_c * together.tiles / tiles.tiles
 
-    first_a, first_b = np.where(several, 1.0, passes(tiles.n, together.columns)), passes(tiles.m, together.rows)
-    chain_a = np.where(several, 1.0, together.columns)  # columns that follow each other along a row of tiles
+    # convoys that use a row of A, all next to each other, and a column of B
+    convoys = np.minimum(convoys, together.tiles)
+    chain_a = np.clip(group * together.columns * convoys / together.tiles, 1, together.columns)
+    chain_b = np.minimum(convoys, together.bands)
 
+    # blocks that are apart begin one after the other, not a wave at once: the next of a row finds what the one before
+    # reads, and of what a wave brings in beside B less has passed; with many waves, at any distance
+    off = np.minimum(apart, 1)
+    free = off * (tiling.split_k == 1)  # blocks of the same tile meet at its end
+    followed = 1 - free * (1 - 1 / together.waves) * (1 - 1 / chain_b)
+    loose = free * several * (1 - together.waves**-0.5)
+    round_trip = np.where(several, of_b + besides * followed, (all_a + all_c) * group / tiles.m + all_b)
+    kept_a = 1 - (1 - l2.kept(of_b + besides)) * (1 - off * (1 - 1 / convoys))
+    kept_b = (1 - loose) * l2.kept(round_trip) + loose * l2.kept_apart(round_trip, np.maximum(apart, 1))
+    # bands that one wave begins and the next one ends
+    cut = (np.ceil(together.waves - 1e-9) - 1) * (together.bands % 1 > 1e-9) * group / tiles.m
+    first_a = np.where(several, 1 + np.minimum(cut, 1), passes(tiles.n, together.columns))
+    first_b = passes(tiles.m, together.rows)
+    reads_a, reads_b = 1 + (first_a - 1) * (1 - kept_a), 1 + (first_b - 1) * (1 - kept_b)
+
+    # what passes while a convoy reaches the place of the one before: each sweeps as much of its panels
+    ending = all_c * together.tiles / tiles.tiles * (1 - 1 / together.waves)
+    between_a = of_a * np.minimum(1, chain_a / convoys) + of_b * np.minimum(1, chain_b / convoys) + ending / convoys
+    own_a = of_a * np.minimum(1, chain_a / chain_b)
+    late_a = first_a * (chain_a - 1) * (1 - l2.kept_apart(between_a, apart))
+    late_b = first_b * (chain_b - 1) * (1 - l2.kept_apart(of_b + own_a + ending / chain_b, apart, of_a - own_a))
     lost_in_turn = 1 - l2.kept((of_a + of_b) * _turn(problem, tiling))
-    late_a, late_b = (
-        first * (np.minimum(convoys, chain) - 1) * apart * (1 - _kept_when_apart(l2, sweep, together.waves))
-        for first, chain, sweep in (
-            (first_a, chain_a, of_a + of_b / chain_a), (first_b, together.bands, of_b + of_a / together.bands),
-        )
-    )  # fmt: skip
+    # a block that reads alone brings in whole bursts; of what it does not need, half is in time for its neighbour
     bursts = runs_of(problem, tiling, BURST_BYTES) * BURST_BYTES / (size * np.minimum(tiling.block_n, problem.n))
     return (
-        Times(
-            1 + (first_a - 1) * (1 - l2.kept(of_b + besides)), np.maximum(late_a, (tiles.n - first_a) * lost_in_turn)
-        ),
-        Times(
-            1 + (first_b - 1) * (1 - l2.kept(round_trip)),
-            np.maximum(late_b * bursts, (tiles.m - first_b) * lost_in_turn),
-        ),
+        reads_a + np.maximum(late_a, (tiles.n - reads_a) * lost_in_turn),
+        reads_b + np.maximum(late_b * (1 + bursts) / 2, (tiles.m - reads_b) * lost_in_turn),
     )
 
 
@@ -87,11 +88,6 @@ def passes(tiles: Any, together: Any) -> Any:
     """Waves that so many tiles take, `together` at once; a last one with less than a whole tile counts in part."""
     whole = np.floor(tiles / together + 1e-9)
     return np.maximum(1.0, whole + np.minimum(1.0, tiles - whole * together))
-
-
-def _kept_when_apart(l2: Capacity, sweep: Any, waves: Any) -> Any:
-    """Share of `sweep`, what a wave reads, that convoys find: in the first wave they get apart, later on they are."""
-    return (l2.kept_on_the_way(sweep) + (waves - 1) * l2.kept(sweep)) / waves
 
 
 def _turn(problem: Problem, tiling: Tiling) -> Any:

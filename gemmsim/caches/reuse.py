@@ -10,13 +10,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Capacity:
-    """Bytes that a cache holds, least recently used ones leaving first: `least` in any case, `most` at best.
-
-    Between the two it depends on what is meant by a byte: a line that both halves of L2 read is there twice.
-    """
+    """Bytes that a cache of so many `parts` holds, least recently used ones leaving first: `least` in any case, `most`
+    at best, and in between a share, because no two of its sets have the same to hold."""
 
     least: Any
     most: Any
+    parts: int = 1
+
+    def taken(self, size: Any, blocks: Any, copies: Any = 1) -> Any:
+        """Bytes that data of this size take of it if so many blocks use each line: at home, and this share of `copies`
+        in other parts that use it."""
+        return size * (1 + copies * crossings(blocks, self.parts))
 
     def kept(self, between: Any) -> Any:
         """Share of the reads that find what was read before `between` other bytes."""
@@ -29,3 +33,15 @@ class Capacity:
         over = np.clip(between - self.least, 0, width)
         kept = np.minimum(between, self.least) + over - over**2 / (2 * width)
         return np.where(between > 0, kept / np.where(between > 0, between, 1), 1.0)
+
+    def kept_apart(self, life: Any, lives: Any, others: Any = 0) -> Any:
+        """Share of the reads that find what another block has read, where blocks lag behind each other by anything up
+        to so many of their lives. While one lags by a `life`, so much passes; by more than one, that and `others`."""
+        within = self.kept_on_the_way(life * np.minimum(lives, 1))
+        beyond = np.maximum(lives, 1)
+        return (within + (beyond - 1) * self.kept(life + others)) / beyond
+
+
+def crossings(blocks: Any, parts: int) -> Any:
+    """Parts of a cache, other than the one where a line is at home, that so many blocks somewhere need it in."""
+    return (parts - 1) * (1 - (1 - 1 / parts) ** blocks)

@@ -12,7 +12,8 @@ import numpy as np
 from gemmsim.caches.reuse import Capacity
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel
-from gemmsim.tiling import Tiling
+from gemmsim.problem import Problem
+from gemmsim.tiling import Tiling, grid
 
 FILE = Path(__file__).parents[1] / "data" / "caches.toml"
 
@@ -23,37 +24,68 @@ def scalars() -> dict[str, dict[str, Any]]:
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
-def l2_parts(capability: str) -> int:
-    """Parts of L2 that each keep what their own multiprocessors read."""
-    return int(scalars()["l2_parts"].get(capability, 1))
-
-
 def l2_capacity(device: Device) -> Capacity:
-    """What L2 holds: at least what is left if all is there once for each part; at most so much more of the rest."""
-    least = device.l2_bytes / l2_parts(device.capability.name)
-    return Capacity(least, least + scalars()["l2_capacity"]["besides"] * (device.l2_bytes - least))
+    """What L2 holds, and of how many parts it is that each keep what their own multiprocessors read."""
+    shares = scalars()["l2_capacity"]
+    parts = int(scalars()["l2_parts"].get(device.capability.name, 1))
+    return Capacity(shares["least"] * device.l2_bytes, shares["most"] * device.l2_bytes, parts)
 
 
 def apart(kernel: Kernel, tiling: Tiling, resident: Any) -> Any:
-    """To which degree the `resident` blocks of a multiprocessor fall out of step with each other, from 0 to 1."""
-    values = scalars()["apart"]
+    """Whether the `resident` blocks of a multiprocessor fall out of step with each other: 1, or 0."""
+    if not kernel.staged or not kernel.thread_tiled:
+        return 1.0
+    return np.where(resident * tiling.stages >= scalars()["apart"]["many"], 1.0, 0.0)[()]
+
+
+def lives_apart(kernel: Kernel, tiling: Tiling, resident: Any, waves: Any) -> Any:
+    """By how many of their lives they do: one where they wait at every k; where they do at every tile the more, the
+    more waves there are; many where a thread has one element and so next to nothing to do in between."""
     if not kernel.staged:
-        return values["unstaged"]
+        return 1.0
     if not kernel.thread_tiled:
-        return values["thread_an_element"]
-    many = resident * tiling.stages >= values["many"]
-    return np.where(many, values["many_tiles"], values["few_tiles"])[()]
+        return scalars()["apart"]["thread_an_element"]
+    return apart(kernel, tiling, resident) * waves**0.5
 
 
-def merged_share(kernel: Kernel, blocks_of_sm: Any, waves: Any, resident: Any) -> Any:
-    """Share of the reads of the operand that consecutive blocks have in common which travel on to L2 as one.
+def copies_apart(kernel: Kernel, tiling: Tiling, resident: Any) -> Any:
+    """Share of the lines that are in parts of L2 where they are not at home, of those that were read there: all that
+    blocks in step use at the same time; those of blocks that are apart leave, and are fetched from home again."""
+    if not kernel.staged:
+        return 1.0
+    return np.where(apart(kernel, tiling, resident) > 0, scalars()["apart"]["copies"], 1.0)[()]
 
-    They do if they meet on the way: neighbours of the first wave, which start at once, the more the fewer are resident
-    on a multiprocessor; later ones as long as all wait for what they load, else the less the more blocks it has had.
+
+def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
+    """Share of a launch in which blocks of several multiprocessors keep step well enough to read the same at once.
+
+    Blocks alone on their multiprocessors do as long as they wait for what they load, and for so many cycles where loads
+    are fetched ahead. Several on one get out of step soon: the more so the more blocks there have been, or to what is
+    left to chance where they do not wait. A thread with one element has little else to do than wait.
     """
-    values = scalars()["merged"]
-    first = values["first"] / resident
-    ahead = values["ahead"] * np.maximum(1, blocks_of_sm) ** -values["ahead_exponent"]
-    later = ahead if kernel.prefetches else values["waiting"] / resident
-    share = waves**-0.5
-    return first * share + later * (1 - share)
+    values = scalars()["in_step"]
+    blocks = np.maximum(1, grid(problem, tiling).blocks / device.sms)
+    cycles = blocks * _cycles(problem, tiling, device)
+    if not kernel.staged:
+        return np.minimum(1, values["unstaged_cycles"] / cycles)
+    if kernel.prefetches and (kernel.copies or not kernel.warp_tiled):
+        alone, later = np.minimum(1, values["alone_cycles"] / cycles), values["chance"]
+    else:
+        often = 1 if kernel.thread_tiled else values["element"]
+        alone, later = 1, np.minimum(values["beside"], often * blocks**-0.5)
+    beside = np.clip(values["several_cycles"] / cycles, later, 1)
+    several = np.clip(resident - 1, 0, 1)  # of the multiprocessors, those that have more than one
+    return alone + several * (beside - alone)
+
+
+def keeps_in_l1(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
+    """Share of what two blocks of a multiprocessor both need that L1 still has for the second of them."""
+    if not kernel.staged:
+        return np.minimum(1, scalars()["in_step"]["l1_cycles"] / _cycles(problem, tiling, device))
+    return 1 - apart(kernel, tiling, resident)
+
+
+def _cycles(problem: Problem, tiling: Tiling, device: Device) -> Any:
+    """Cycles that a multiprocessor needs at least to multiply a block's tile."""
+    work = 1.0 * tiling.block_m * tiling.block_n * problem.k / tiling.split_k
+    return work / device.capability.fp32_lanes_per_sm

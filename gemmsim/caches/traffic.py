@@ -9,9 +9,10 @@ import numpy as np
 
 from gemmsim.caches.company import company
 from gemmsim.caches.dram import dram_reads
+from gemmsim.caches.merging import crossing_share, merged_sectors, strides
 from gemmsim.caches.panels import Panels, panels, sectors_of_tiles
-from gemmsim.caches.reuse import Capacity
-from gemmsim.caches.scalars import apart, l2_capacity, l2_parts, merged_share
+from gemmsim.caches.reuse import Capacity, crossings
+from gemmsim.caches.scalars import copies_apart, keeps_in_l1, l2_capacity, lives_apart, scalars
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.device import Device
 from gemmsim.kernel_rules import PIECE
@@ -32,6 +33,7 @@ class CacheTraffic:
     l2_write_sectors   that are written in L2: what is at home in the other half passes through both
     dram_read_bytes, dram_write_bytes   between L2 and memory, by the end of the launch
     left_in_l2_bytes   that have been written and are in L2 alone then
+    code_sectors, code_bytes   of instructions and constants that are read in L2 and in memory besides
     """
 
     l1_fill_sectors: Any
@@ -41,12 +43,20 @@ class CacheTraffic:
     dram_read_bytes: Any
     dram_write_bytes: Any
     left_in_l2_bytes: Any
+    code_sectors: Any
+    code_bytes: Any
 
     @property
     def counters(self) -> dict[str, int]:
-        """The counts of one launch that hardware counts too, by the names of records."""
-        names = ("l1_fill_sectors", "l2_read_sectors", "l2_write_sectors", "dram_read_bytes", "dram_write_bytes")
-        return {name: round(float(getattr(self, name))) for name in names}
+        """The counts of one launch that hardware counts too, by the names of records: code and matrices alike."""
+        counts = {
+            "l1_fill_sectors": self.l1_fill_sectors,
+            "l2_read_sectors": self.l2_read_sectors + self.code_sectors,
+            "l2_write_sectors": self.l2_write_sectors,
+            "dram_read_bytes": self.dram_read_bytes + self.code_bytes,
+            "dram_write_bytes": self.dram_write_bytes,
+        }
+        return {name: round(float(count)) for name, count in counts.items()}
 
     @property
     def bytes(self) -> dict[str, int]:
@@ -66,33 +76,42 @@ def cache_traffic(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devi
     slots, l2 = device.sms * np.maximum(1, blocks_per_sm), l2_capacity(device)
     tiles, team = grid(problem, tiling), company(problem, tiling, slots)
     resident = np.clip(tiles.blocks / device.sms, 1, np.maximum(1, blocks_per_sm))
-    split_up = apart(kernel, tiling, resident)
-    of_a, of_b = dram_reads(problem, tiling, team, l2, resident, split_up)
-    size, parts = problem.element_bytes, l2_parts(device.capability.name)
-    bytes_a, bytes_b = size * problem.m * problem.k, size * problem.k * problem.n
+    size = problem.element_bytes
+    lives = lives_apart(kernel, tiling, resident, team.waves)
+    copies = copies_apart(kernel, tiling, resident)
+    times_a, times_b = dram_reads(problem, tiling, team, l2, resident, lives, copies)
+    read_a, read_b = times_a * size * problem.m * problem.k, times_b * size * problem.k * problem.n
+    code = code_bytes(kernel, tiling)
+    gpcs = max(1.0, device.sms / scalars()["merged"]["gpc_sms"])
 
     partial = partial_sums(problem, tiling) * size / SECTOR_BYTES
-    l1 = l1_bytes(kernel, tiling, device, blocks_per_sm)
-    fills = l1_fills(problem, kernel, tiling, l1, device.sms, resident)
-    # consecutive blocks are of one row of tiles, or of one column; of a split k they are of one tile, and share nothing
-    common = np.where((tiling.group > 1) & (tiles.m > 1) | (tiles.n == 1), fills.b, fills.a) * (tiling.split_k == 1)
-    merged = common * merged_share(kernel, tiles.blocks / device.sms, team.waves, resident)
-    crossing = (parts > 1) * (
-        bytes_a * (of_a.together * crossings(team.columns) + of_a.alone * (1 - split_up / 2))
-        + bytes_b * (of_b.together * crossings(team.rows) + of_b.alone * (1 - split_up / 2))
-    )
+    fills = l1_fills(problem, kernel, tiling, device, blocks_per_sm, resident)
+    apart = strides(problem, tiling)
+    crossing = (
+        read_a * crossing_share(tiles.n / times_a, apart.a, team.waves, l2.parts)
+        + read_b * crossing_share(tiles.m / times_b, apart.b, team.waves, l2.parts)
+    ) / SECTOR_BYTES + partial * crossings(1, l2.parts) * (1 - 1 / l2.parts)
     stored = stored_sectors(problem, kernel, tiling) + partial
     output = size * problem.m * problem.n + SECTOR_BYTES * partial
-    left = np.minimum(output, l2.least)
+    left = np.minimum(output, device.l2_bytes / l2.parts)
     return CacheTraffic(
         fills.total + partial,
         stored,
-        fills.total - merged + partial + crossing / SECTOR_BYTES,
-        stored * (2 - 1 / parts),
-        bytes_a * of_a.all + bytes_b * of_b.all,
+        fills.total - merged_sectors(problem, kernel, tiling, fills, device, resident) + partial + crossing,
+        stored * (1 + crossings(1, l2.parts)),
+        read_a + read_b,
         output - left,
         left,
+        code * (gpcs + crossings(gpcs, l2.parts)) / SECTOR_BYTES,
+        code,
     )
+
+
+def code_bytes(kernel: Kernel, tiling: Tiling) -> Any:
+    """Code and constants that a launch reads, about: each GPC for itself, from L2."""
+    values = scalars()["code"]
+    unrolled = tiling.thread_m * tiling.thread_n * (tiling.block_k if kernel.staged else 1)
+    return values["launch_bytes"] + values["bytes_per_ffma"] * unrolled
 
 
 def l1_bytes(kernel: Kernel, tiling: Tiling, device: Device, blocks_per_sm: Any) -> Any:
@@ -109,30 +128,36 @@ def l1_bytes(kernel: Kernel, tiling: Tiling, device: Device, blocks_per_sm: Any)
     return chip.unified_cache_bytes - sizes[place]
 
 
-def crossings(blocks: Any) -> Any:
-    """Times that a line which so many blocks read passes from the part of L2 where it is at home to the other: once if
-    any of them is there, half of them being in each."""
-    return 1 - 0.5**blocks
-
-
-def l1_fills(problem: Problem, kernel: Kernel, tiling: Tiling, l1: Any, sms: int, resident: Any) -> Panels:
+def l1_fills(
+    problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, blocks_per_sm: Any, resident: Any
+) -> Panels:
     """Sectors of A and of B that blocks get from L2: each once a block, as long as L1 keeps what two tiles share.
 
-    Where rows do not start with a sector, neighbouring tiles of k share sectors of A. Blocks of one multiprocessor lie
-    as many numbers apart as there are multiprocessors: where a row of tiles is longer than that, they share rows of A,
-    as far as they keep step.
+    Where rows do not start with a sector, neighbouring tiles of k share sectors of A. Blocks of one multiprocessor
+    share rows of A as far as they keep step: those of the first wave lie as many numbers apart as there are
+    multiprocessors, so a row of tiles must be longer than that; later ones may have ended together and gone on with
+    neighbours. Where every k is read at once, those of the first wave may have columns of B in common, too.
     """
     once, tiles, size = panels(problem, tiling), grid(problem, tiling), problem.element_bytes
     depth = np.maximum(tiling.block_k, SECTOR_BYTES // size)
+    l1 = l1_bytes(kernel, tiling, device, blocks_per_sm)
     kept = Capacity(l1, l1).kept(size * depth * (tiling.block_m + tiling.block_n) * resident)
     again = (
         tiles.n * problem.m * sectors_of_tiles(problem.k, tiling.block_k, problem.k, size) if kernel.staged else once.a
     )
     of_a = kept * once.a + (1 - kept) * np.maximum(again, once.a)
-    same_row = np.maximum(0.0, 1 - sms / tiles.n) * (tiling.group == 1) * (tiling.split_k == 1)
-    in_step = kept * (1 - apart(kernel, tiling, resident))
-    of_a = of_a * (1 - in_step * same_row * (1 - 1 / resident))
-    return Panels(of_a, once.b * (past_l1(problem, kernel, tiling) if kernel.copies else 1))
+    first = np.minimum(1, device.sms * resident / tiles.blocks)  # of the blocks, those of the first wave
+    alike = np.maximum(0.0, 1 - device.sms / tiles.n) * (1 - 1 / resident)
+    alike = alike * keeps_in_l1(problem, kernel, tiling, device, resident)
+    if kernel.warp_tiled and not kernel.copies:
+        pairs = np.minimum(1, scalars()["in_step"]["pairs"] / resident**3)
+        alike = np.maximum(alike, (1 - first) * pairs * (1 - 1 / resident))
+    of_a = of_a * (1 - kept * alike * (tiling.group == 1) * (tiling.split_k == 1))
+    of_b = once.b
+    if not kernel.staged:
+        columns = np.minimum(resident, tiles.n // np.gcd(tiles.n, device.sms))  # of a multiprocessor's first blocks
+        of_b = of_b * (1 - first * keeps_in_l1(problem, kernel, tiling, device, resident) * (1 - columns / resident))
+    return Panels(of_a, of_b * (past_l1(problem, kernel, tiling) if kernel.copies else 1))
 
 
 def past_l1(problem: Problem, kernel: Kernel, tiling: Tiling) -> Any:

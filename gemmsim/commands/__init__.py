@@ -124,6 +124,7 @@ def _predicted(args: argparse.Namespace, asked: Configuration, route: str = "ana
         code.registers_per_thread,
         code.ports,
         code.program,
+        code.local_bytes,
     )
     found = _marked(found, args)
     warnings = code.spills or _at_the_limit(found.resources.registers_per_thread)
@@ -199,22 +200,22 @@ class Code(NamedTuple):
     spills: list[str]
     ports: PortShare | None = None
     program: Program | None = None
+    local_bytes: int = 0
 
 
 def _code(args: argparse.Namespace, asked: Configuration) -> Code:
     """What --registers, --compile or the table tell of the machine code."""
     given = registers_of(args)
-    if given is not None:
-        return Code(given, [])
-    if not args.compile:
+    if given is not None or not args.compile:
         known = register_table.compiled(asked.kernel, asked.problem, asked.tiling, asked.device.capability)
-        return Code(known.registers_per_thread if known else None, [])
+        if known is None or given not in (None, known.registers_per_thread):
+            return Code(given, [])
+        return Code(known.registers_per_thread, [], local_bytes=known.local_bytes)
     from gemmsim.gpu.compile import compile_kernel
 
     cubin = compile_kernel(asked.kernel, asked.kernel.launch(asked.problem, asked.tiling), asked.device.capability)
-    spilled = f"the compiler spills {cubin.spill_bytes} bytes a thread to local memory; the time of that is not counted"
-    spills = [spilled] if cubin.spill_bytes else []
-    return Code(cubin.registers_per_thread, spills, *_main_loop(cubin.path, asked))
+    spills = [f"the compiler spills {cubin.spill_bytes} bytes a thread to local memory"] if cubin.spill_bytes else []
+    return Code(cubin.registers_per_thread, spills, *_main_loop(cubin.path, asked), cubin.local_bytes)
 
 
 def _main_loop(cubin: Path, asked: Configuration) -> tuple[PortShare | None, Program | None]:
@@ -237,7 +238,7 @@ def _at_the_limit(registers_per_thread: int) -> list[str]:
         return []
     return [
         f"{registers_per_thread} registers are the most that a thread has; what exceeds them spills to local memory,"
-        " the time of which is not counted"
+        " the time of which is a guess"
     ]
 
 

@@ -9,29 +9,23 @@ from pathlib import Path
 
 from gemmsim.commands.command import Answer, Document
 from gemmsim.commands.pictures import picture_path, write_picture
+from gemmsim.constraints import NAMES
 from gemmsim.errors import InputError, Warn
 from gemmsim.kernels import KERNELS, Kernel
 from gemmsim.kernels import kernel as kernel_named
+from gemmsim.landscapes import Landscape, landscapes
 from gemmsim.measure import measure
 from gemmsim.options import add_device, add_problem, device_of, path_text, problem_of, whole
+from gemmsim.record_files import check_writable
 from gemmsim.records import Point, Record
-from gemmsim.search import (
-    LARGEST_TOP,
-    Found,
-    Landscape,
-    Result,
-    Sensitivity,
-    landscapes,
-    rank,
-    regret,
-    sensitivities,
-    spaces_of,
-    why_it_loses,
-)
-from gemmsim.spaces import NAMES
+from gemmsim.scoring import Result
+from gemmsim.search import LARGEST_TOP, SIMULATED, Found, rank, regret, spaces_of
+from gemmsim.sensitivity import Sensitivity, sensitivities, why_it_loses
 from gemmsim.tuner import write_tuner_space
 from gemmsim.units import count, duration, percent, plural, short_percent, si, words
 
+MOST_SIMULATED = 100
+"""Each takes some tenths of a second."""
 MOST_VALUES = 8
 """Values of a parameter that the table of sensitivities shows."""
 
@@ -53,6 +47,11 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="CONDITION",
         help=f'what a configuration must meet, such as "block_m >= 64 and stages == 2", over {", ".join(NAMES)}',
+    )
+    add(
+        "--simulate",
+        metavar="N",
+        help=f"of how many of the first the time is simulated too, not analytic alone (default: {SIMULATED})",
     )
     add(
         "--picture", type=path_text, metavar="FILE", help="draw the landscape around the first into a .png or .svg file"
@@ -80,8 +79,11 @@ class Searched:
 
 def run_search(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim search"""
+    from gemmsim.console import progress
+
     top = whole(args.top, "--top", 1, LARGEST_TOP)
     measured = 0 if args.measure is None else whole(args.measure, "--measure", 1, LARGEST_TOP)
+    simulated = SIMULATED if args.simulate is None else whole(args.simulate, "--simulate", 0, MOST_SIMULATED)
     if args.out is not None and not measured:
         raise InputError(f"--out {args.out} is for the records of --measure N; give both")
     picture = None if args.picture is None else picture_path(args.picture)
@@ -89,10 +91,14 @@ def run_search(args: argparse.Namespace, warn: Warn) -> Answer:
     tuner = args.export_kernel_tuner
     if tuner is not None and (kernels is None or len(kernels) > 1):
         raise InputError("--export-kernel-tuner writes the space of one kernel; name it with --kernel")
+    for path in (args.out, tuner):
+        if path is not None:
+            check_writable(path)
     problem, on = problem_of(args.sizes, args.dtype), device_of(args.device)
     spaces = spaces_of(problem, on, kernels, args.where or ())
     maps = landscapes(spaces) if picture else ()
-    found = rank(spaces, top, maps, keep=measured)
+    with progress(lines=False) as tell:
+        found = rank(spaces, top, maps, keep=measured, simulated=simulated, tell=tell)
     if picture:
         _draw(found, maps, picture)
     if tuner is not None:
@@ -114,6 +120,7 @@ def document(searched: Searched) -> Document:
         "where": [condition.text for condition in found.spaces[0].where],
         "evaluated": found.evaluated,
         "seconds": found.seconds,
+        "refined_s": found.refined_s,
         "results": [result(each) for each in found.results],
         "alike": found.alike,
         "runner_up": (result(found.runner_up) if found.runner_up else {}) | {"reason": searched.reason},
@@ -129,6 +136,8 @@ def result(found: Result) -> Document:
         "kernel": found.kernel.name,
         "tiling": found.kernel.tiling_dict(found.tiling),
         "time_s": found.time_s,
+        "analytic_s": found.analytic_s,
+        "simulated_s": found.simulated_s,
         "bound_by": found.bound_by,
     }
 
@@ -151,7 +160,8 @@ def show_search(searched: Searched) -> None:
     rate = f"{si(found.evaluated / found.seconds, 'configurations')} a second" if found.seconds else "at once"
     line(
         f"{found.problem} on {found.device.name}: {plural(found.evaluated, 'legal configuration')} of"
-        f" {plural(len(found.spaces), 'kernel')}, ranked in {duration(found.seconds)} ({rate})"
+        f" {plural(len(found.spaces), 'kernel')}, ranked in {duration(found.seconds)} ({rate}); the first looked at"
+        f" closely in {duration(found.refined_s)}"
     )
     table(
         "Shortest predicted times",
@@ -165,17 +175,22 @@ def show_search(searched: Searched) -> None:
         ),
         text=(1, 2, 5),
     )  # fmt: skip
+    if found.pick.simulated_s is not None:
+        line(
+            f"\nOf the first the analytic route says {duration(found.pick.analytic_s)}, the simulation"
+            f" {duration(found.pick.simulated_s)}; the time is their geometric mean."
+        )
     line(f"\n{searched.reason[0].upper()}{searched.reason[1:]}.")
-    table(
-        "What matters around the first: its time when one parameter alone changes",
-        ("parameter", "chosen", "span", "predicted"),
-        (
-            (each.name, count(each.chosen), short_percent(each.span), ", ".join(_times(each)))
-            for each in searched.sensitivities
-            if len(each.values) > 1
-        ),
-        text=(0, 3),
-    )
+    varied = [each for each in searched.sensitivities if len(each.values) > 1]
+    if varied:
+        table(
+            "What matters around the first: its time by the analytic route when one parameter alone changes",
+            ("parameter", "chosen", "span", "predicted"),
+            ((each.name, count(each.chosen), short_percent(each.span), ", ".join(_times(each))) for each in varied),
+            text=(0, 3),
+        )
+    else:
+        line("No other value of any one parameter is legal.")
     if searched.records is not None:
         _show_measured(found, searched.records)
     for path in searched.files:
@@ -185,7 +200,7 @@ def show_search(searched: Searched) -> None:
 def _show_measured(found: Found, records: Sequence[Record]) -> None:
     from gemmsim.console import line, table
 
-    first = [*found.results, *found.beyond][: len(records)]
+    first = found.kept[: len(records)]
     table(
         "Measured",
         ("", "kernel", "tiling", "predicted", "measured", "error"),
@@ -225,8 +240,7 @@ def _measured(found: Found, first: int, out: str | None, warn: Warn) -> tuple[Re
     """The records of the first configurations, measured on the GPU here."""
     from gemmsim.console import progress
 
-    best = [*found.results, *found.beyond][:first]
-    points = [Point(found.problem, each.kernel.name, each.tiling) for each in best]
+    points = [Point(found.problem, each.kernel.name, each.tiling) for each in found.kept[:first]]
     with progress() as tell:
         records = measure(points, out, progress=tell, warn=warn)
     if records[0].device != found.device.name:

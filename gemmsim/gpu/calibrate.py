@@ -28,11 +28,14 @@ from gemmsim.gpu.paired_runs import (
     per_instruction,
     per_unit,
     random_order,
+    side_by_side,
     stream,
     timed,
 )
 from gemmsim.machine_code.encoding import WORD_BYTES
 
+GATHERERS = 64
+"""Threads of a block that each follow a chain of their own."""
 LAUNCHES = 60
 """Launches of empty kernels: events count in half microseconds."""
 WARM_UP_S = 0.05
@@ -139,6 +142,10 @@ def l2(bench: Bench) -> Findings:
         bench, "read_past_l1", 1, 1024, (memory, alone, 0, 1), (2 * alone, 6 * alone), ones_summed
     )  # fmt: skip
     one_sm = tuple(chunk_bytes(1024) / each for each in per_unit(*cycles, 4 * alone))
+    cycles = pairs(
+        bench, "write_global", 1, 1024, (memory, alone, 0, 1), (2 * alone, 6 * alone), lambda steps: steps
+    )  # fmt: skip
+    one_writes = tuple(chunk_bytes(1024) / each for each in per_unit(*cycles, 4 * alone))
     blocks = f"{4 * sms} blocks of {READERS} threads"
     return {
         "l2_latency_near_cycles": Finding(near, f"random chain past L1 in {NEAR:.0%} of L2, one warp on every SM"),
@@ -149,6 +156,9 @@ def l2(bench: Bench) -> Findings:
         "l2_same_lines_bytes_per_s": Finding(same, f"the same in {INSIDE:.0%} of L2, all blocks at one place"),
         "l2_write_bytes_per_s": Finding(written, f"128-bit stores to {INSIDE:.0%} of L2, {blocks}"),
         "l2_bytes_per_cycle_per_sm": Finding(one_sm, f"128-bit loads past L1 in {NEAR:.0%} of L2, one block of 1024"),
+        "l2_write_bytes_per_cycle_per_sm": Finding(
+            one_writes, f"128-bit stores to {NEAR:.0%} of L2, one block of 1024"
+        ),
     }
 
 
@@ -179,12 +189,16 @@ def dram(bench: Bench) -> Findings:
 
 
 def cold(bench: Bench) -> Findings:
-    """What the first accesses of a launch cost when L2 has been written over: loads, and code."""
+    """What the first accesses of a launch cost when L2 has been written over: loads line after line, as tiles are
+    loaded, and code."""
     lines = MEMORY_CHAIN_BYTES // LINE_BYTES
-    _, places = bench.chain(lines, random_order(lines, bench.sms * 640))
+    _, places = bench.chain(lines, np.arange(lines))
     latency, _ = chase(bench, "chase_l2", places, (64, 576), bench.write_over_l2, "written over")
+    _, places = bench.chain(lines, side_by_side(lines, GATHERERS))
     found = {
-        "cold_slowest_cycles": _slowest(bench, places, bench.write_over_l2, "256 MiB, zeros written over L2 before"),
+        "cold_slowest_cycles": _slowest(
+            bench, places, bench.write_over_l2, "side by side through 256 MiB, zeros written over L2 before"
+        ),
         "l2_slowest_cycles": _slowest_in_l2(bench),
     }
     taken: tuple[list[float], list[float]] = ([], [])
@@ -199,7 +213,7 @@ def cold(bench: Bench) -> Findings:
     fetches = per_unit(*taken, (lengths[1] - lengths[0]) / in_line)
     return found | {
         "cold_latency_cycles": Finding(
-            latency, "random chain through 256 MiB, zeros written over L2 before, one warp on every SM"
+            latency, "line after line through 256 MiB, zeros written over L2 before, one warp on every SM"
         ),
         "code_line_cycles": Finding(
             fetches, "FFMA that run once, 8 of them in 128 bytes, zeros written over L2 before, one warp on every SM"
@@ -209,7 +223,7 @@ def cold(bench: Bench) -> Findings:
 
 def _slowest(bench: Bench, places: Any, before: Callable[[], None], where: str) -> Finding:
     """The slowest of 64 loads, one of each thread of a block, on a few SMs: too few for any rate to matter."""
-    blocks, threads, steps = min(32, bench.sms), 64, (8, 32)
+    blocks, threads, steps = min(32, bench.sms), GATHERERS, (8, 32)
     starts = np.arange(blocks * threads) * (len(places) // (blocks * threads))
     address = bench.uploaded(places[starts])
     samples = []
@@ -222,7 +236,7 @@ def _slowest(bench: Bench, places: Any, before: Callable[[], None], where: str) 
             taken.append(float(np.median(rows.cycles)))
             bench.keep(f"gather {where}, steps={count} cycles", rows.cycles)
         samples.append((taken[1] - taken[0]) / (steps[1] - steps[0]))
-    return Finding(tuple(samples), f"loads and a barrier, {threads} threads, each its own random chain through {where}")
+    return Finding(tuple(samples), f"loads and a barrier, {threads} threads, each its own chain, {where}")
 
 
 def _slowest_in_l2(bench: Bench) -> Finding:
@@ -233,7 +247,7 @@ def _slowest_in_l2(bench: Bench) -> Finding:
     def read_all() -> None:
         bench.queue("read_past_l1", 4 * bench.sms, READERS, memory, chunks, 1, 1, chunks)
 
-    return _slowest(bench, places, read_all, f"{INSIDE:.0%} of L2, read before")
+    return _slowest(bench, places, read_all, f"random in {INSIDE:.0%} of L2, read before")
 
 
 def barrier(bench: Bench) -> Findings:

@@ -175,6 +175,13 @@ def random_order(lines: int, taken: int) -> NDArray[np.int64]:
     return order
 
 
+def side_by_side(lines: int, threads: int) -> NDArray[np.int64]:
+    """All lines, in an order whose equal parts, one for each thread, go through memory next to each other: a block of
+    so many threads reads as many neighbouring lines at each step, and those behind them at the next."""
+    steps = lines // (32 * threads)
+    return np.arange(32 * steps * threads).reshape(32, steps, threads).transpose(0, 2, 1).ravel()
+
+
 def ones_summed(steps: int) -> int:
     """What a thread's sum of the ones that it reads in so many steps is."""
     return VECTORS * VECTOR_BYTES // 4 * steps

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
 
 from gemmsim.caches.traffic import CacheTraffic, cache_traffic
 from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel
-from gemmsim.pipeline.multiprocessor import run
+from gemmsim.pipeline.multiprocessor import Ran, run
 from gemmsim.pipeline.program import Program
 from gemmsim.pipeline.timing import Costs, Timing, costs, timing
+from gemmsim.pipeline.waves import Wave, busiest, cold_share, first_wave
 from gemmsim.pipeline.work import Work
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import Tiling, grid
@@ -34,15 +34,6 @@ SLOWEST_OF_64 = sum(1 / number for number in range(1, 65))
 """The slowest of 64 exponentially distributed times, over their mean: a harmonic number."""
 STEPS = 30_000
 """Steps of warps that a simulation may take, about: fewer passes where there are many warps."""
-
-
-class Wave(NamedTuple):
-    """Blocks that a multiprocessor has at once: `times` in a row, `cold` if L2 holds nothing of what they need."""
-
-    resident: int
-    times: int
-    cold: bool
-    active_sms: int
 
 
 @dataclass(frozen=True)
@@ -75,43 +66,34 @@ def simulate_launch(
 ) -> LaunchTime:
     """The time of a launch whose warps run this program, `blocks_per_sm` blocks fitting on a multiprocessor.
 
-    Plain numbers, no arrays. Blocks at the edges of the matrix count as whole ones, and each wave begins when the one
-    before has ended, but for the overlap of neighbouring blocks on a multiprocessor. Raises InputError when the kernel
-    does not take the tiling.
+    Plain numbers, no arrays. Blocks at the edges of the matrix count as whole ones. The first blocks go to all
+    multiprocessors in turn, each further one to where a block has ended: where several end at once on one, several
+    begin there, and others get none. Raises InputError when the kernel does not take the tiling.
     """
     known = known or calibration(device)
     moved = cache_traffic(problem, kernel, tiling, device, blocks_per_sm)
-    cost = costs(problem, kernel, tiling)
-    base = timing(device, known)
+    blocks = grid(problem, tiling).blocks
+    cost, base = costs(problem, kernel, tiling, blocks <= device.sms), timing(device, known)
+    loaded_bytes = loaded_bytes_of(problem, kernel, tiling)
     life = _life(problem, tiling, kernel, program, cost)
-    waves = []
-    for wave in waves_of(grid(problem, tiling).blocks, blocks_per_sm, device, fits_in_l2(problem, device)):
-        at = below(base, wave, device, known, moved, loaded_bytes_of(problem, kernel, tiling))
-        one = life(wave.resident, wave.resident, at)
-        # one after the other: the end of a wave overlaps the beginning of the next
-        more = life(2 * wave.resident, wave.resident, at) - one if wave.times > 1 else 0.0
-        waves.append((wave, one + (wave.times - 1) * more))
+
+    def lives(blocks: int, wave: Wave) -> Ran:
+        return life(blocks, wave.resident, below(base, wave, device, known, moved, loaded_bytes))
+
+    first = first_wave(blocks, blocks_per_sm, device)
+    waves = [(first, lives(first.resident, first).cycles)]
+    if (left := blocks - first.resident * device.sms) > 0:
+        at_once = first.resident
+        later = Wave(at_once, 1, float(cold_share(problem, tiling, device, at_once)), device.sms)
+        alone, pair = lives(at_once, later).cycles, lives(2 * at_once, later)
+        more = busiest(pair, left, device.sms)
+        if rounds := more // at_once:
+            waves.append((later._replace(times=rounds), rounds * (pair.cycles - alone)))
+        if rest := more % at_once:
+            active = ceil_div(max(1, left - rounds * at_once * device.sms), rest)
+            last = later._replace(active_sms=min(active, device.sms))
+            waves.append((last, lives(at_once + rest, last).cycles - lives(at_once, last).cycles))
     return LaunchTime(tuple(waves), known.clock_hz or device.clock_hz, known.launch_overhead_s or 3e-6)
-
-
-def waves_of(blocks: int, blocks_per_sm: int, device: Device, fits: bool) -> list[Wave]:
-    """The waves of a launch: full ones, the first of them cold, and what is left; blocks spread evenly."""
-    resident = min(blocks_per_sm, ceil_div(blocks, device.sms))
-    full, left = divmod(blocks, resident * device.sms)
-    found = []
-    if full:
-        found.append(Wave(resident, 1 if fits else full, True, device.sms))
-        if fits and full > 1:
-            found.append(Wave(resident, full - 1, False, device.sms))
-    if left:
-        found.append(Wave(ceil_div(left, device.sms), 1, not full or not fits, min(left, device.sms)))
-    return found
-
-
-def fits_in_l2(problem: Problem, device: Device) -> Any:
-    """Whether A and B stay in L2 once they have been read; it keeps what all multiprocessors read twice. Sizes may be
-    arrays."""
-    return problem.element_bytes * problem.k * (problem.m + problem.n) <= device.l2_bytes * 2 / 3
 
 
 def below(
@@ -131,19 +113,25 @@ def below(
     same = cycles_a_second / (known.l2_same_lines_bytes_per_s or 2 * device.l2_bytes_per_s)
     dram = cycles_a_second / (known.dram_bytes_per_s or device.dram_bytes_per_s) * from_dram
     alone = 1 / (known.l2_bytes_per_cycle_per_sm or 64.0)
-    if wave.cold:
-        mean = known.cold_latency_cycles or known.dram_latency_cycles or 2 * base.global_cycles
-        slowest = known.cold_slowest_cycles or mean
-    else:
-        mean = base.global_cycles
-        slowest = known.l2_slowest_cycles or mean
-    tail: float = max(0.0, slowest - mean) / (SLOWEST_OF_64 - 1)
+    written_alone = 1 / (known.l2_write_bytes_per_cycle_per_sm or 32.0)
+    warm = distance(base.global_cycles, known.l2_slowest_cycles)
+    cold = distance(known.cold_latency_cycles or known.dram_latency_cycles or 2 * warm[0], known.cold_slowest_cycles)
     return base.with_(
-        global_cycles=mean - tail,
-        global_tail_cycles=tail,
+        global_cycles=warm[0] + base.load_late_cycles,
+        global_tail_cycles=warm[1],
+        cold_cycles=cold[0] + base.load_late_cycles,
+        cold_tail_cycles=cold[1],
+        cold_share=wave.cold,
         load_cycles_per_byte=max(alone, l2, same, dram),
+        store_cycles_per_byte=max(written_alone, base.store_cycles_per_byte * share),
         l1_misses=min(1.0, filled / max(1.0, loaded_bytes)),
     )
+
+
+def distance(mean_cycles: float, slowest_cycles: float | None) -> tuple[float, float]:
+    """(the least latency, what it takes longer on average) of loads of which the slowest of 64 took so long."""
+    tail = max(0.0, (slowest_cycles or mean_cycles) - mean_cycles) / (SLOWEST_OF_64 - 1)
+    return mean_cycles - tail, tail
 
 
 @cache
@@ -154,25 +142,26 @@ def loaded_bytes_of(problem: Problem, kernel: Kernel, tiling: Tiling) -> float:
 
 def _life(
     problem: Problem, tiling: Tiling, kernel: Kernel, program: Program, cost: Costs
-) -> Callable[[int, int, Timing], float]:
-    """What gives the cycles of so many blocks, so many of them at once."""
+) -> Callable[[int, int, Timing], Ran]:
+    """What simulates so many blocks, so many of them at once."""
     depth = grid(problem, tiling).steps * tiling.block_k if kernel.staged else problem.k
     passes, left_over = program.passes(float(tiling.thread_m * tiling.thread_n * depth))
     repeats = ceil_div(tiling.thread_m * tiling.thread_n, 4 * tiling.split_k) if tiling.split_k > 1 else 0
     after = program.after(left_over, repeats)
 
-    def simulated(blocks: int, resident: int, at: Timing, count: int) -> float:
+    def simulated(blocks: int, resident: int, at: Timing, count: int) -> Ran:
         work = Work(program.prologue, program.loop, after, count, blocks, resident, tiling.warps)
         return run(work, cost, at)
 
-    def life(blocks: int, resident: int, at: Timing) -> float:
+    def life(blocks: int, resident: int, at: Timing) -> Ran:
         in_a_pass = len(program.loop) * tiling.warps * resident
         last = min(MOST_PASSES, max(FEWEST_PASSES, STEPS // in_a_pass))
         if passes <= last:
             return simulated(blocks, resident, at, round(passes))
         first = 2 * last // 5
         short, long = (simulated(blocks, resident, at, count) for count in (first, last))
-        rate: float = (long - short) / (last - first)
-        return long + rate * float(passes - last)
+        further = float(passes - last) / (last - first)
+        ends = (end + further * (end - before) for before, end in zip(short.block_ends, long.block_ends, strict=True))
+        return Ran(long.cycles + further * (long.cycles - short.cycles), tuple(ends))
 
     return life

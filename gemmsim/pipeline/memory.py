@@ -34,18 +34,20 @@ class Memory:
         """What one instruction asks for, again and again."""
         timing = self.timing
         cost = self.costs.get((action, registers), UNKNOWN)
-        wavefront_cycles = timing.narrow_wavefront_cycles if registers == 1 else 1
         match action:
             case "shared_load" | "shared_store":
-                return self._shared(cost.wavefronts * wavefront_cycles, timing.shared_load_cycles[registers])
-            case "global_load":
-                return self._load(cost, (1 - timing.l1_misses) * wavefront_cycles)
+                return self._shared(cost.wavefronts, timing.shared_load_cycles[registers])
+            case "global_load" if (action, registers) in self.costs:
+                return self._load(cost)
             case "global_copy":
                 source = self.costs.get(("global_copy_source", registers), UNKNOWN)
-                return self._copy(source, cost, timing.word_copy_cycles if registers == 1 else 0.0)
+                return self._copy(source, cost, 1.0 if registers == 1 else 0.0)
             case "global_store":
                 return self._store(cost)
-        fixed = {"local": timing.l1_cycles, "atomic": timing.atomic_cycles}.get(action, timing.other_cycles)
+        farther = timing.cold_share * max(0.0, timing.cold_cycles - timing.global_cycles)
+        fixed = {
+            "local": timing.l1_cycles, "atomic": timing.atomic_cycles + farther, "global_load": timing.global_cycles,
+        }.get(action, timing.other_cycles)  # fmt: skip
         return lambda now: (now + fixed, now + timing.operand_cycles)
 
     def _shared(self, data_cycles: float, latency_cycles: float) -> Request:
@@ -57,16 +59,16 @@ class Memory:
 
         return ask
 
-    def _load(self, cost: Cost, hit_cycles: float) -> Request:
+    def _load(self, cost: Cost) -> Request:
         timing = self.timing
         missed = cost.bytes * timing.l1_misses
-        hit_data_cycles, missed_data_cycles = hit_cycles * cost.wavefronts, missed / LINE_BYTES
-        fetch = self._fetch(missed)
+        data_cycles = cost.wavefronts
+        fetch = self._fetch(missed, cost.bytes)
 
         def ask(now: float) -> tuple[float, float]:
             looked_up = self.tags = (self.tags if self.tags > now else now) + cost.lookups
             data = self.data if self.data > looked_up else looked_up
-            self.data = data + hit_data_cycles + missed_data_cycles
+            self.data = data + data_cycles
             there = self.data + timing.l1_cycles
             if missed and (fetched := fetch(looked_up)) > there:
                 there = fetched
@@ -75,7 +77,7 @@ class Memory:
         return ask
 
     def _copy(self, source: Cost, target: Cost, more_cycles: float) -> Request:
-        fetch = self._fetch(source.bytes * self.timing.l1_misses)
+        fetch = self._fetch(source.bytes * self.timing.l1_misses, source.bytes)
 
         def ask(now: float) -> tuple[float, float]:
             looked_up = self.tags = self._look_up(source, now) + more_cycles
@@ -105,16 +107,19 @@ class Memory:
         self.tags = max(self.tags, now) + cost.lookups
         return self.tags
 
-    def _fetch(self, bytes_: float) -> Callable[[float], float]:
-        """What tells when so many bytes are there from below L1."""
+    def _fetch(self, bytes_: float, asked_bytes: float) -> Callable[[float], float]:
+        """What tells when so many bytes are there from below L1, of those that were asked for."""
         moved_cycles = bytes_ * self.timing.load_cycles_per_byte
-        # Of so many lines the slowest counts; less than one where most hit, or wait for others' misses.
-        power = 1 / (bytes_ / LINE_BYTES) if bytes_ else math.inf
-        least_cycles, tail_cycles = self.timing.global_cycles, self.timing.global_tail_cycles
+        # Of so many lines the slowest counts, whoever was the first to miss it.
+        power = 1 / (asked_bytes / LINE_BYTES) if asked_bytes else math.inf
+        timing = self.timing
+        cold_share = timing.cold_share
+        warm, cold = (timing.global_cycles, timing.global_tail_cycles), (timing.cold_cycles, timing.cold_tail_cycles)
 
         def there(now: float) -> float:
             self.below = (self.below if self.below > now else now) + moved_cycles
             late = -math.log1p(-(self.draw() ** power))
+            least_cycles, tail_cycles = cold if cold_share and self.draw() < cold_share else warm
             return self.below + least_cycles + late * tail_cycles
 
         return there

@@ -2,13 +2,15 @@
 sub-cores share (`gemmsim.pipeline.memory`).
 
 Each sub-core issues one warp's step at a time. It stays with a warp as long as that can go on, then turns to the
-youngest that can: Huerta et al., "Analyzing Modern NVIDIA GPU Cores" (arXiv 2503.20481), found this order on sm_86, and
-of those that were tried here none comes closer on an H200.
+oldest that can: stamps of the clock in every block showed on an H200 that those of lower numbers end first, in all
+kernels. A few accesses of memory wait in front of the queues that all share, and no more: so the oldest get served
+first there too. Huerta et al., "Analyzing Modern NVIDIA GPU Cores" (arXiv 2503.20481), found room for five on sm_86.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -24,6 +26,8 @@ CODE_INSTRUCTIONS = 32 * 1024 // 16
 """What a sub-core's cache of code holds. On an H200 loops of 18 KB run at full rate, and one of 48 KB does not."""
 CODE_AHEAD = 128
 """Instructions that are fetched before they are needed, as long as the code goes straight on."""
+MEMORY_QUEUE = 5
+"""Accesses of memory that a sub-core has issued and nobody has begun to serve, at most."""
 CONTROL: tuple[Action, ...] = ("barrier", "commit", "await_copies", "fence")
 """Actions that ask no memory."""
 
@@ -47,7 +51,8 @@ NOTHING = _Ready(-1, 0.0, 0.0, (), None, -1, -1, Step(0.0, 0.0))
 @dataclass(eq=False, slots=True)
 class _SubCore:
     """`free` when it can issue again; of its cache of code when each step is there and what had been fetched by then,
-    what has been fetched in all, and until when."""
+    what has been fetched in all, and until when. `left`: when its last accesses of memory left its own queue; it takes
+    another once the first of these has."""
 
     number: int
     code: list[tuple[float, float] | None]
@@ -56,6 +61,7 @@ class _SubCore:
     free: float = 0.0
     fetched: float = 0.0
     fetching: float = 0.0
+    left: deque[float] = field(default_factory=lambda: deque([0.0] * MEMORY_QUEUE, MEMORY_QUEUE))
 
 
 @dataclass(eq=False, slots=True)
@@ -86,9 +92,15 @@ class _Block:
     running: int = 0
 
 
-def run(work: Work, costs: Costs, timing: Timing, watch: Watch | None = None) -> float:
-    """Cycles until all blocks have ended, their stores on their way; the time of the simulation grows with
-    blocks, warps and passes."""
+class Ran(NamedTuple):
+    """Cycles until all blocks have ended, their stores on their way; and when each of them ended, in that order."""
+
+    cycles: float
+    block_ends: tuple[float, ...]
+
+
+def run(work: Work, costs: Costs, timing: Timing, watch: Watch | None = None) -> Ran:
+    """Simulate; that takes time by blocks, warps and passes."""
     return _Multiprocessor(work, costs, timing, watch).run()
 
 
@@ -102,33 +114,40 @@ class _Multiprocessor:
         self.cores = [_SubCore(number, [None] * steps) for number in range(SUB_CORES)]
         self.due = [math.inf] * SUB_CORES
         self.started = 0
-        self.arrivals = self.end = 0.0
+        self.arrivals = 0.0
+        self.block_ends: list[float] = []
 
     def prepared(self, number: int, step: Step) -> _Ready:
         asks = step.action and step.action not in CONTROL
         request = self.memory.request(step.action, step.registers) if asks else None
-        return _Ready(number, step.issue_cycles, step.ready_cycles, step.waits, request, step.written, step.read, step)
+        late = step.ffma * self.timing.ffma_late_cycles
+        issue_cycles, ready_cycles = step.issue_cycles + late, step.ready_cycles + late
+        return _Ready(number, issue_cycles, ready_cycles, step.waits, request, step.written, step.read, step)
 
-    def run(self) -> float:
+    def run(self) -> Ran:
         for number in range(min(self.work.resident, self.work.blocks)):
             self.start_block(number * self.timing.block_start_cycles)
         due, cores, issue = self.due, self.cores, self.issue
         while (now := min(due)) < math.inf:
             core = cores[due.index(now)]
             warp = core.current
-            if warp is None or warp.go > now:
+            room = core.left[0]
+            if warp is None or warp.go > now or (room > now and warp.next.request):
                 soonest = math.inf
-                for warp in reversed(core.warps):  # by age
+                for warp in core.warps:  # by age
                     if (go := warp.go) <= now:
-                        core.current = warp
-                        break
+                        if room <= now or not warp.next.request:
+                            core.current = warp
+                            break
+                        go = room
                     if go < soonest:
                         soonest = go
                 else:
                     due[core.number] = soonest
                     continue
             issue(warp, core, now)
-        return max(self.end, self.memory.data, self.memory.below)
+        ends = sorted(self.block_ends)
+        return Ran(max(*ends, self.memory.data, self.memory.below), tuple(ends))
 
     def wake(self, core: _SubCore, when: float) -> None:
         """Let a sub-core look for work at some time, unless it does so earlier."""
@@ -156,6 +175,7 @@ class _Multiprocessor:
         warp.ready = now + ready_cycles
         if request:
             there, taken = request(end)
+            core.left.append(taken - self.timing.operand_cycles)
             if step.action == "global_copy":
                 warp.copied = max(warp.copied, there)
                 there = taken
@@ -231,7 +251,7 @@ class _Multiprocessor:
         block.running -= 1
         if block.running:
             return
-        self.end = max(self.end, now)
+        self.block_ends.append(now)
         if self.started < self.work.blocks:
             self.start_block(now + self.timing.block_turnover_cycles)
 

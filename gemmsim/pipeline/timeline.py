@@ -16,10 +16,11 @@ from gemmsim.calibration import Calibration, calibration
 from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
-from gemmsim.pipeline.launch import below, fits_in_l2, loaded_bytes_of, waves_of
+from gemmsim.pipeline.launch import below, loaded_bytes_of
 from gemmsim.pipeline.multiprocessor import SUB_CORES, run
 from gemmsim.pipeline.program import Program, Step
 from gemmsim.pipeline.timing import costs, timing
+from gemmsim.pipeline.waves import cold_share, first_wave
 from gemmsim.pipeline.work import Issued, Work
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling, grid
@@ -179,8 +180,9 @@ def timeline(
             f" the smallest k that has them is {tiling.split_k * tiling.block_k + 1}"
         )
     known = known or calibration(device)
-    waves = waves_of(grid(problem, tiling).blocks, blocks_per_sm, device, fits_in_l2(problem, device))
-    wave = max(waves, key=lambda each: each.times)
+    wave = first_wave(grid(problem, tiling).blocks, blocks_per_sm, device)
+    if wave.resident * device.sms < grid(problem, tiling).blocks:
+        wave = wave._replace(cold=float(cold_share(problem, tiling, device, wave.resident)))
     moved = cache_traffic(problem, kernel, tiling, device, blocks_per_sm)
     at = below(timing(device, known), wave, device, known, moved, loaded_bytes_of(problem, kernel, tiling))
     an_iteration = tiling.thread_m * tiling.thread_n * tiling.block_k if kernel.staged else program.loop_ffma

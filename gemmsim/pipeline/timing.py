@@ -37,11 +37,13 @@ Costs = Mapping[tuple[str, int], Cost]
 """By action and registers moved."""
 
 
-def costs(problem: Problem, kernel: Kernel, tiling: Tiling) -> Costs:
+def costs(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool = False) -> Costs:
     """What the requests of each kind and width cost on average, where lanes beyond the matrix ask for nothing.
 
     Shared accesses by the bank rule; global ones by what hardware showed of L1, wherever its hash is known. Those of
-    copies are two: "global_copy" what they write to shared memory, "global_copy_source" what they read.
+    copies are two: "global_copy" what they write to shared memory, "global_copy_source" what they read. One that reads
+    the same place for several lanes writes one of these after the other, as at edges, where lanes beyond the matrix
+    read its last row or column again; `slowest`: as in the blocks that do so most, not on average over all blocks.
     """
     sums: dict[tuple[str, int], np.ndarray] = defaultdict(lambda: np.zeros(4))
     if kernel.staged:
@@ -53,6 +55,10 @@ def costs(problem: Problem, kernel: Kernel, tiling: Tiling) -> Costs:
         name = "global_copy_source" if access.direction == "copy" else f"global_{access.direction}"
         sums[name, access.width_bits // BITS_OF_REGISTER] += _in_global(access)
     found = {of: Cost(*map(float, total[1:] / total[0])) for of, total in sums.items() if total[0]}
+    if kernel.copies:
+        for width, alike in _alike(problem, kernel, tiling, slowest).items():
+            cost = found["global_copy", width]
+            found["global_copy", width] = cost._replace(wavefronts=max(cost.wavefronts, alike))
     return found | {
         (name, width): next(cost for (other, _), cost in found.items() if other == name)
         for name in {name for name, _ in found}
@@ -70,6 +76,22 @@ def _of_one_class(problem: Problem, kernel: Kernel, tiling: Tiling) -> list[Lane
                 break
             if access.step != "last partial" or all(other.step != "whole" for other in found):
                 found.append(access)
+    return found
+
+
+def _alike(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool) -> dict[int, float]:
+    """{registers moved: lanes of a copy that read the same place, at most}, on average over copies and blocks."""
+    sums: dict[int, dict[str, np.ndarray]] = defaultdict(lambda: defaultdict(lambda: np.zeros(2)))
+    for access in lane_addresses(problem, kernel, tiling):
+        if access.direction == "copy" and access.memory == "global":
+            places = np.where(access.active, access.byte_addresses, -1 - np.arange(access.active.shape[-1]))
+            same = (places[..., :, None] == places[..., None, :]).sum(axis=-1).max(axis=-1)
+            width = access.width_bits // BITS_OF_REGISTER
+            sums[width][access.blocks] += access.times * np.array([same.sum(), same.size])
+    found = {}
+    for width, by in sums.items():
+        lanes, copies = sum(by.values(), np.zeros(2))
+        found[width] = max(each[0] / each[1] for each in by.values()) if slowest else lanes / copies
     return found
 
 
@@ -93,11 +115,12 @@ class Timing:
     l1_cycles              of a global load that hits L1
     global_cycles          of one that misses it, without queues, at least; of a copy too
     global_tail_cycles     what it takes longer on average: exponentially distributed
+    cold_share             share of those that L2 misses; of them cold_cycles and cold_tail_cycles are told alike
     l1_misses              share of the bytes of global loads that come from below L1
     load_cycles_per_byte   of the multiprocessor's share of what is below L1, reading; store_ the same writing
     barrier_cycles, arrival_cycles   from the last arrival at a barrier on; between two arrivals
-    word_copy_cycles       that copies of 32 bits a lane keep the tags busy, beyond their lookups
-    narrow_wavefront_cycles   of the data stage for a wavefront of a 32-bit access
+    ffma_late_cycles       that an FFMA takes beyond what the register ports say
+    load_late_cycles       that loads take beyond those of a calibration's chains
     operand_cycles         until a store or a load has read its operands
     other_cycles           of results with a scoreboard that come from no memory
     code_cycles            for each instruction that is not in the sub-core's cache of code
@@ -121,8 +144,11 @@ class Timing:
     block_turnover_cycles: float
     l1_misses: float = 1.0
     global_tail_cycles: float = 0.0
-    word_copy_cycles: float = 5.0
-    narrow_wavefront_cycles: float = 1.1
+    cold_share: float = 0.0
+    cold_cycles: float = 0.0
+    cold_tail_cycles: float = 0.0
+    ffma_late_cycles: float = 0.03
+    load_late_cycles: float = 25.0
     operand_cycles: float = 12.0
     other_cycles: float = 24.0
 

@@ -10,14 +10,22 @@ from tempfile import TemporaryFile
 from gemmsim.errors import cannot_write
 
 
-def make(folder: Path) -> None:
-    """Makes the folder and sees that files can be written there: to be known before all is drawn.
+def check(folder: Path) -> None:
+    """Sees that files can be written there, or, where there is no such folder yet, where it would be made: to be known
+    before all the work. Makes nothing.
 
     Raises InputError, or MachineError where the disk is full.
     """
     with _writing(folder):
+        TemporaryFile(
+            dir=next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+        ).close()
+
+
+def make(folder: Path) -> None:
+    """Makes the folder. Raises InputError, or MachineError where the disk is full."""
+    with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=folder).close()
 
 
 def write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:

@@ -15,6 +15,7 @@ from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.ladder import Rung, ladder
+from gemmsim.landscapes import Landscape
 from gemmsim.pipeline.timeline import Timeline
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
@@ -23,7 +24,7 @@ from gemmsim.records import Record
 from gemmsim.registers.register_files import register_file
 from gemmsim.registers.tile_allocation import ThreadTile
 from gemmsim.scenes import TileOrders, WarpAccess, around, same_tiling, tile_orders, timeline_of, worst_access
-from gemmsim.search import Found, Landscape
+from gemmsim.search import Found
 from gemmsim.tiling import Tiling
 from gemmsim.traffic import shared_per_tile
 

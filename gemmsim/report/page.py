@@ -23,7 +23,7 @@ from gemmsim.record_files import read_records, shipped_records
 from gemmsim.records import Record
 from gemmsim.report.chapters import ANSWER, CHAPTERS, Chapter
 from gemmsim.report.data import document
-from gemmsim.report.files import make, write
+from gemmsim.report.files import check, make, write
 from gemmsim.report.findings import Findings, findings
 from gemmsim.report.inline import inline, variables
 from gemmsim.report.pictures import Picture
@@ -42,6 +42,7 @@ def write_report(records_path: Path | None, out: Path, device: Device | None = N
 
     Raises InputError when the file has no record of a known device, or the folder cannot be written.
     """
+    check(Path(out))
     source = Path(records_path) if records_path is not None else shipped_records()
     records, warnings = read_records(source)
     found = _findings(records, device, source, warnings)

@@ -1,0 +1,77 @@
+"""Which blocks run at once, which multiprocessor gets the next one, and what of their tiles L2 has not held before."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gemmsim.device import Device
+from gemmsim.pipeline.multiprocessor import Ran
+from gemmsim.problem import Problem, ceil_div
+from gemmsim.tiling import Tiling, grid
+
+UNEVEN = 0.04
+"""How much later than on the fastest multiprocessor the blocks of the slowest end: on an H200 2 to 6 %."""
+ROUNDS = 4
+"""Rounds of blocks that are handed out one by one; before, all multiprocessors get as many."""
+
+
+class Wave(NamedTuple):
+    """Blocks that a multiprocessor has at once: `times` in a row; `cold`, the share of the bytes of their tiles that L2
+    has not held before they begin."""
+
+    resident: int
+    times: int
+    cold: float
+    active_sms: int
+
+
+def first_wave(blocks: int, blocks_per_sm: int, device: Device) -> Wave:
+    """The blocks that begin with the launch, spread evenly; L2 holds nothing of what they need."""
+    return Wave(min(blocks_per_sm, ceil_div(blocks, device.sms)), 1, 1.0, min(blocks, device.sms))
+
+
+def busiest(pair: Ran, left: int, sms: int) -> int:
+    """Blocks that the multiprocessor gets that is fastest, after its first ones, of `left` that are handed out.
+
+    `pair` is what two waves of blocks on it took; after these, blocks go on ending as those of the second did. Each
+    block begins where one ended first; others are slower by up to `UNEVEN`.
+    """
+    resident = len(pair.block_ends) // 2
+    alike = max(0, left // (resident * sms) - ROUNDS)
+    left -= alike * resident * sms
+    second = np.asarray(pair.block_ends[resident:])
+    period = pair.cycles - pair.block_ends[resident - 1]
+    rounds = np.arange(ceil_div(left, resident * sms) + 1)
+    ends = np.concatenate([pair.block_ends[:resident], (second + period * rounds[:, None]).ravel()])
+    slowness = np.linspace(1, 1 + UNEVEN, sms)
+    # The time at which all that are left have been handed out, to where blocks had ended by then.
+    until = np.partition((ends[:, None] * slowness).ravel(), left - 1)[left - 1]
+    return alike * resident + int(np.count_nonzero(ends <= until))
+
+
+def cold_share(problem: Problem, tiling: Tiling, device: Device, resident: Any) -> Any:
+    """Share of the bytes of their tiles that later blocks are the first to need, on average; numbers or arrays.
+
+    Blocks go along strips of `group` rows of blocks. Where those that run at once cover whole strips, each wave begins
+    new rows of A, and knows B from the one before; where not, A is new only as often as a strip begins, and B in the
+    first strip. Strips and waves that do not fit into each other begin in each other's middle. Everything is new where
+    A and B do not stay in L2.
+    """
+    blocks = grid(problem, tiling)
+    at_once = resident * device.sms
+    strip = blocks.n * np.minimum(tiling.group, blocks.m) * tiling.split_k
+    begun = np.where(at_once % strip, strip / 2, 0)  # of a strip that an earlier wave began
+    begins = np.where(strip % at_once, at_once / 2, at_once)  # of a strip, in the wave that begins it
+    new_rows = np.where(strip <= at_once, 1 - begun / at_once, begins / strip)
+    new_columns = np.maximum(0, strip - at_once) / np.maximum(1, blocks.blocks - at_once)
+    rows, columns = tiling.block_m, tiling.block_n
+    share = (new_rows * rows + np.minimum(1, new_columns) * columns) / (rows + columns)
+    return np.where(fits_in_l2(problem, device), share, 1.0)[()]
+
+
+def fits_in_l2(problem: Problem, device: Device) -> Any:
+    """Whether A and B stay in L2 once they have been read; it keeps what all multiprocessors read twice. Sizes may be
+    arrays."""
+    return problem.element_bytes * problem.k * (problem.m + problem.n) <= device.l2_bytes * 2 / 3

@@ -1,0 +1,91 @@
+"""What it costs that a thread lacks registers: what lies in local memory instead, and loads that wait for each other.
+
+The compiler says how many registers a thread has and how much local memory it takes; without it both are estimated
+(`Kernel.estimated`). Whose values lie there decides what they cost. Accumulators and fragments are needed in every
+small iteration: what of them finds no register is loaded and stored again each time. The rest, above all addresses of
+what a thread stages, is loaded once for each tile. And a load from global memory needs registers, for its address and
+until its value is stored: where there are few, few loads are under way, and a warp waits for one batch after another.
+
+The constants are what nvcc 13.0 makes of kernels of the family for sm_90: rounded, and chosen on compiled kernels whose
+measured times are not held out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmsim.device import Capability
+from gemmsim.kernels import Kernel, Widths
+from gemmsim.problem import ceil_div
+from gemmsim.tiling import WARP_SIZE, Tiling
+
+LINE_BYTES = 128
+"""A word of local memory of all lanes of a warp: a line of L1, and a pass of its data stage."""
+REGISTERS_BESIDE = 12
+"""Registers that the innermost loop holds beside accumulators and fragments: bases, counters, bounds."""
+STAGING_REGISTERS = 20
+"""The same while tiles are loaded: sizes and pointers of both matrices too."""
+LOADS_UNDER_WAY = 40
+"""Global loads that a warp has under way at once where it has the registers."""
+LOADS_WITHOUT_ADDRESS, WORDS_OF_ADDRESS = 3, 3
+"""Loads under way where their addresses come from local memory, and words there of each such address."""
+WORDS_TOGETHER = 4
+"""Words of local memory that are loaded before the first of them is waited for."""
+UNROLLED_FFMA = 4
+"""FFMA of a thread and tile, up to which the compiler unrolls the loop over tiles and loads two at once."""
+
+
+@dataclass(frozen=True)
+class Spills:
+    """What lacking registers cost for each tile of k; numbers or arrays.
+
+    lines       of local memory that the warps of a block move to and from their registers
+    held_lines  that they have there
+    waits       of a warp for local memory, one after another
+    batches     of global loads, each of which a warp waits for: 1 where registers suffice, 0 where copies pass them by
+    """
+
+    lines: Any = 0.0
+    held_lines: Any = 0.0
+    waits: Any = 0.0
+    batches: Any = 1.0
+
+    def missing(self, resident: Any, shared_bytes: Any, of: Capability) -> Any:
+        """Share of the lines that come from L2: L1 has what `resident` blocks leave of it, and keeps some of more."""
+        whole = of.unified_cache_bytes or of.shared_bytes_per_sm
+        room = whole - resident * (shared_bytes + of.shared_bytes_reserved_per_block)
+        return np.maximum(0.0, 1 - np.maximum(0, room) / np.maximum(1, resident * self.held_lines * LINE_BYTES))
+
+
+def spills(kernel: Kernel, tiling: Tiling, widths: Widths, registers: Any, spilled: Any) -> Spills:
+    """The spills of a kernel whose threads have so many registers and `spilled` words of local memory."""
+    warps = ceil_div(tiling.threads, WARP_SIZE)
+    spilled = spilled if np.any(spilled) else 0.0
+    if not kernel.staged:
+        return Spills(warps * spilled, warps * spilled)
+    elements, loads = carried(tiling, widths)
+    run = 1 if kernel.transposed else widths.shared_a
+    fragments = tiling.thread_m * run + tiling.thread_n
+    core = tiling.thread_m * tiling.thread_n + fragments
+    again = np.minimum(np.maximum(0, core + REGISTERS_BESIDE - registers), spilled) * (tiling.block_k / run)
+    if kernel.copies:
+        batches = 0.0
+    elif kernel.prefetches:  # what is on its way occupies registers through the whole tile
+        lacking = np.maximum(0, core + fragments + elements + STAGING_REGISTERS - registers)
+        batches = 1 + np.minimum(lacking, np.minimum(elements, spilled)) * (loads / elements)
+    else:
+        without_address = np.minimum(loads, spilled / WORDS_OF_ADDRESS)
+        batches = 1 + loads / LOADS_UNDER_WAY + np.maximum(0, without_address / LOADS_WITHOUT_ADDRESS - 1)
+    tiny = tiling.thread_m * tiling.thread_n * tiling.block_k <= UNROLLED_FFMA
+    return Spills(
+        warps * (spilled + 2 * again), warps * spilled, again / WORDS_TOGETHER, batches * np.where(tiny, 0.5, 1.0)
+    )
+
+
+def carried(tiling: Tiling, widths: Widths) -> tuple[Any, Any]:
+    """(elements, loads or copies) of a thread that carries its share of a tile of k from global to shared memory."""
+    a, b = tiling.block_m * tiling.block_k, tiling.block_k * tiling.block_n
+    return (a + b) / tiling.threads, (a / widths.global_a + b / widths.global_b) / tiling.threads
