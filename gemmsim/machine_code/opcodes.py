@@ -27,7 +27,7 @@ double        D ABC  DFMA
 double        D AC   DADD
 double        D AB   DMUL
 double        - AB   DSETP
-integer       d abc  IADD3 IMAD LOP3 SHF LEA PRMT IDP VABSDIFF
+integer       d abc  IADD3 IMAD LOP3 SHF LEA PRMT IDP VABSDIFF VIADDMNMX
 integer       d ab   IADD VIADD VIMNMX IMNMX SEL
 integer       d b    FLO POPC BREV IABS
 integer       - ab   ISETP

@@ -1,16 +1,14 @@
 """A beam search for an order of FFMA that suits the register ports: place after place, many orders at once.
 
 Each order carries the state of the ports, what the operand cache holds, and which FFMA are left. What is tried at a
-place is every FFMA that may stand there, with its factors either way round and either, both or none of them kept. An
-order in which some FFMA would miss its last place is dropped.
+place is every FFMA that may stand there, with either, both or none of its factors kept. An order in which some FFMA
+would miss its last place is dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,19 +16,15 @@ from numpy.typing import NDArray
 
 from gemmsim.rearrange.decode import Operation
 from gemmsim.rearrange.dependences import Dependences
+from gemmsim.rearrange.port_kinds import FLAGS, NO_BANK, SLOTS, ffma_kinds, reads
 from gemmsim.registers.instruction_streams import RZ, Instruction
-from gemmsim.registers.port_machine import PortMachine, Reads, port_machine
+from gemmsim.registers.port_machine import PortMachine, port_machine
 from gemmsim.registers.register_files import RegisterFile
 
 Array = NDArray[Any]
-SLOTS = 3
-FLAGS = 4
-"""Which of the slots A and B keep their operand: none, A, B, both."""
 FLAG_BITS = np.array([[False, False], [True, False], [False, True], [True, True]])
 """The same, as whether A and B are kept."""
 NONE = -1
-NO_BANK = 2
-"""In place of a bank: a slot that reads nothing."""
 CHILDREN = 4
 """Orders that may follow one, as a share of the beam: one of so many, so that it does not become all alike."""
 BUSY_WEIGHT = 0.3
@@ -43,10 +37,9 @@ ORDER_WEIGHT = 1e-3
 
 @dataclass(frozen=True)
 class Style:
-    """What a search may do: swap factors, hold operands for longer than until the next FFMA, and over instructions
-    that are none. With a narrower window than the ports have it finds orders that rely less on reads that come late."""
+    """What a search may do: hold operands for longer than until the next FFMA, and over instructions that are none.
+    With a narrower window than the ports have it finds orders that rely less on reads that come late."""
 
-    swaps: bool = False
     long_holds: bool = True
     over_others: bool = True
     window_cycles: int = 3
@@ -54,10 +47,9 @@ class Style:
 
 @dataclass(frozen=True)
 class Choice:
-    """An FFMA, by number, for the next place that takes one: with its factors swapped or not, and flags of A and B."""
+    """An FFMA, by number, for the next place that takes one, and its flags of A and B."""
 
     ffma: int
-    swapped: bool
     flags: int
 
 
@@ -105,7 +97,7 @@ class Beam:
         self.successors: list[list[tuple[int, int]]] = [[] for _ in found.places]
         for edge in found.edges:
             self.successors[edge.before].append((edge.after, edge.cycles))
-        self.kinds = _kinds(file)
+        self.kinds = ffma_kinds(file)
         self.values, self.value_count = self._values()
 
     def _values(self) -> tuple[Array, int]:
@@ -158,7 +150,7 @@ class Beam:
         """An instruction that is no FFMA goes by."""
         each = self.stream[place]
         banks = [NO_BANK if register is None or register == RZ else register & 1 for register in each.sources]
-        kind = np.full(len(orders.cost), self.machine.kind(_reads(banks, 0, 0, each.stall)))
+        kind = np.full(len(orders.cost), self.machine.kind(reads(banks, 0, 0, each.stall)))
         orders.state, waits, _ = self.machine.run(orders.state, kind)
         orders.cost = orders.cost + waits
         for slot, bank in enumerate(banks[:SLOTS]):
@@ -172,35 +164,30 @@ class Beam:
         rows, which = self._possible(orders, place)
         if not len(rows):
             return False
-        _, a, b, c = self.registers[which].T
-        sources = np.stack([np.stack([a, b, c], 1), np.stack([b, a, c], 1)], 1)  # (pair, swapped, slot)
+        sources, values = self.registers[which, 1:], self.values[which]
         banks = np.where(sources == RZ, NO_BANK, sources & 1)
-        v_a, v_b, v_c = self.values[which].T
-        values = np.stack([np.stack([v_a, v_b, v_c], 1), np.stack([v_b, v_a, v_c], 1)], 1)
-        was = orders.kept[rows[:, None, None], np.minimum(banks, 1), np.arange(SLOTS)]
+        was = orders.kept[rows[:, None], np.minimum(banks, 1), np.arange(SLOTS)]
         hit_bits = ((was == values) & (banks != NO_BANK)) @ (1 << np.arange(SLOTS))
         flags = np.arange(FLAGS if self.stream[place].stall <= 1 and self._stays(place) else 1)
-        kinds = self.kinds[banks[..., 0, None], banks[..., 1, None], banks[..., 2, None], flags, hit_bits[..., None]]
-        before = np.broadcast_to(orders.state[rows][:, None, None], kinds.shape)
+        kinds = self.kinds[*banks.T[..., None], flags, hit_bits[:, None]]
+        before = np.broadcast_to(orders.state[rows][:, None], kinds.shape)
         after, waits, _ = self.machine.run(before.ravel(), kinds.ravel())
-        cost = orders.cost[rows][:, None, None] + waits.reshape(kinds.shape)
+        cost = orders.cost[rows][:, None] + waits.reshape(kinds.shape)
         score = cost + BUSY_WEIGHT * self._busy()[after].reshape(kinds.shape)
-        lost = orders.uses[rows[:, None, None], was[..., :2]] > (was == values)[..., :2]
-        held = orders.uses[rows[:, None, None], values[..., :2]] > 1
-        kept_on = (held[..., None, :] & FLAG_BITS[: len(flags)]).sum(axis=-1) - lost.sum(axis=-1)[..., None]
-        score -= HOLD_WEIGHT * (kept_on + self._alive(orders)[rows][:, None, None])
-        score += ORDER_WEIGHT * (self.places[which] - place)[:, None, None]
+        lost = orders.uses[rows[:, None], was[:, :2]] > (was == values)[:, :2]
+        held = orders.uses[rows[:, None], values[:, :2]] > 1
+        kept_on = (held[:, None] & FLAG_BITS[: len(flags)]).sum(axis=-1) - lost.sum(axis=-1)[:, None]
+        score -= HOLD_WEIGHT * (kept_on + self._alive(orders)[rows][:, None])
+        score += ORDER_WEIGHT * (self.places[which] - place)[:, None]
         score += random.random(score.shape) * ORDER_WEIGHT
-        if not self.style.swaps:
-            score[:, 1] = np.inf
-        picked = self._pick(score.ravel(), rows.repeat(score[0].size), width)
-        pair, swapped, flag = np.unravel_index(picked, score.shape)
+        picked = self._pick(score.ravel(), rows.repeat(len(flags)), width)
+        pair, flag = np.unravel_index(picked, score.shape)
         self._advance(orders, rows[pair], which[pair], names, place)
         orders.state, orders.cost = after[picked], cost.ravel()[picked]
-        self._keep(orders, values[pair, swapped], banks[pair, swapped], flag)
+        self._keep(orders, values[pair], banks[pair], flag)
         if not self._stays(place):
             orders.kept[:] = NONE
-        orders.history.append((rows[pair], (which[pair] << 3 | swapped << 2 | flag)))
+        orders.history.append((rows[pair], which[pair] << 2 | flag))
         self._drop_alike(orders, score.ravel()[picked], width)
         return True
 
@@ -264,8 +251,8 @@ class Beam:
             reads = banks[:, slot] != NO_BANK
             kept = np.where(flag >> slot & 1, values[:, slot], NONE)
             orders.kept[at[reads], banks[reads, slot], slot] = kept[reads]
-        for number in (0, 1):
-            orders.uses[at, values[:, number]] -= 1
+        for factor in (0, 1):
+            orders.uses[at, values[:, factor]] -= 1
 
     def _alive(self, orders: _Orders) -> Array:
         """How many values in the operand cache are still to be read, in each order."""
@@ -288,33 +275,9 @@ class Beam:
         found = []
         for parents, codes in reversed(orders.history):
             code = int(codes[row])
-            found.append(Choice(code >> 3, bool(code >> 2 & 1), code & 3))
+            found.append(Choice(code >> 2, code & 3))
             row = int(parents[row])
         return found[::-1]
 
 
 _PRIMES = np.array([2, 3, 5, 7, 11, 13]) * 7919 + 1
-
-
-@cache
-def _kinds(file: RegisterFile) -> Array:
-    """The machine's numbers of FFMA, by banks of A, B and C, flags, and slots found kept, as bits."""
-    table = np.zeros((NO_BANK + 1,) * SLOTS + (FLAGS, 1 << SLOTS), np.int64)
-    for banks in product(range(NO_BANK + 1), repeat=SLOTS):
-        for flags, hits in product(range(FLAGS), range(1 << SLOTS)):
-            table[(*banks, flags, hits)] = port_machine(file).kind(_reads(banks, flags, hits, 1))
-    return table
-
-
-def _reads(banks: Sequence[int], flags: int, hits: int, gap: int) -> Reads:
-    """What an instruction asks of the ports that reads from these banks, slot by slot."""
-    slots, flagged, found = [0, 0], [0, 0], []
-    for slot, bank in enumerate(banks):
-        if bank == NO_BANK:
-            continue
-        if hits >> slot & 1:
-            found.append((bank, slot))
-        else:
-            slots[bank] |= 1 << slot
-            flagged[bank] |= flags & 1 << slot
-    return Reads(tuple(slots), tuple(flagged), flags > 0, tuple(found), gap)

@@ -43,7 +43,10 @@ IN_QUEUE = ("shared_load", "shared_store", "global_copy", "global_load", "global
 VARIABLE = frozenset(["S2R", "SHFL", "MUFU", "B2R"])
 _VARIABLE_KINDS = frozenset([*IN_QUEUE, "constant", "convert"])
 _CHANGING = (STALL, YIELD, WAIT_MASK, REUSE)
-_MENTIONED = re.compile(r"(?<![A-Z])R(\d+)\b")
+STACK = 1
+"""The register that points to the stack, by convention."""
+MENTIONED = re.compile(r"(?<![A-Z])R(\d+)\b")
+"""A register in a text."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,12 @@ class Operation:
         return tuple((read.slot, read.first) for read in self.instruction.reads)
 
 
+def clears(each: Operation) -> bool:
+    """Whether an instruction does nothing but set its registers to zero."""
+    instruction = each.instruction
+    return instruction.opcode == "CS2R" and instruction.operands[1:] == ("SRZ",) and not instruction.guard
+
+
 def bare(word: int) -> int:
     """The word without stall, yield, wait mask and flags."""
     for which in _CHANGING:
@@ -146,7 +155,7 @@ def unknown_reasons(operations: Sequence[Operation]) -> list[str]:
     found: dict[str, None] = {}
     for each in operations:
         text = each.instruction.text
-        named = {int(number) for number in _MENTIONED.findall(text)}
+        named = {int(number) for number in MENTIONED.findall(text)}
         if not each.instruction.known or (each.executed and not named <= {*each.reads, *each.writes}):
             found[each.instruction.mnemonic] = None
     return list(found)
@@ -190,6 +199,23 @@ def basic_blocks(function: Function) -> tuple[Span, ...]:
             following.append(number_of[_target(function, end)])
         spans.append(Span(first, last, tuple(following)))
     return tuple(spans)
+
+
+def live_at_entry(code: Sequence[Operation], blocks: Sequence[Span]) -> frozenset[int]:
+    """The registers that may be read before the function has written them, on some path."""
+    live: list[frozenset[int]] = [frozenset()] * len(blocks)
+    changed = True
+    while changed:
+        changed = False
+        for at in reversed(range(len(blocks))):
+            alive = set().union(*(live[after] for after in blocks[at].following))
+            for each in reversed(code[blocks[at].first : blocks[at].last]):
+                if not each.instruction.guard:
+                    alive -= set(each.writes)
+                alive |= set(each.reads)
+            changed |= alive != live[at]
+            live[at] = frozenset(alive)
+    return live[0] if live else frozenset()
 
 
 def _target(function: Function, each: Instruction) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from gemmsim.machine_code.encoding import REUSE, field
-from gemmsim.rearrange.decode import IN_QUEUE, PLAIN, Operation, Span
+from gemmsim.rearrange.decode import IN_QUEUE, PLAIN, Operation, Span, clears
 from gemmsim.rearrange.scoreboards import Pending, State, in_the_way, states
 
 FFMA_CYCLES = 4
@@ -26,8 +26,8 @@ SLOTS = "ABCD"
 FREE = ("ffma", "float", "integer", "move", "uniform", "shared_load")
 """Kinds that no memory access of others depends on: what is under way when they issue may be more than it was."""
 
-Violation = tuple[int, int]
-"""(instruction that is no FFMA, register)."""
+Violation = tuple[int, ...]
+"""(instruction that is no FFMA, register), or where neither is one, (producer, user, register)."""
 
 
 def hazard(before: Sequence[Operation], after: Sequence[Operation], blocks: Sequence[Span]) -> str | None:
@@ -79,8 +79,8 @@ Ages = Mapping[int, tuple[int, int]]
 
 
 def _close_pairs(code: Sequence[Operation], blocks: Sequence[Span]) -> Iterator[tuple[Violation | None, int, str]]:
-    """(the other instruction and the register, or None between two FFMA; cycles; in words) of each FFMA that is too
-    close to an instruction of fixed latency, before or after it."""
+    """(the other instruction and the register, or None between two FFMA; cycles; in words) of each FFMA, and each
+    instruction that clears registers, that is too close to one of fixed latency, before or after it."""
     entries: dict[int, set[tuple[int, int, int]]] = {number: set() for number in range(len(blocks))}
     todo = list(range(len(blocks)))
     while todo:  # what was written at most MIXED_CYCLES ago, along all paths into each block
@@ -122,13 +122,16 @@ def _pair(
     code: Sequence[Operation], number: int, producer: int, register: int, cycles: int
 ) -> tuple[Violation | None, int, str] | None:
     each, by = code[number], code[producer]
-    if each.ffma is None and by.ffma is None:
+    neither = each.ffma is None and by.ffma is None
+    if neither and not (clears(each) or clears(by)):
         return None
     if register not in each.reads and register not in each.writes:
         return None
     text = f"{_named(each)} comes {cycles} cycles after {_named(by)}, which writes R{register}"
     if each.ffma is not None and by.ffma is not None:
         return (None, cycles, text) if cycles < FFMA_CYCLES else None
+    if neither:
+        return (producer, number, register), cycles, text
     return (producer if by.ffma is None else number, register), cycles, text
 
 

@@ -1,7 +1,7 @@
 """The FFMA of a compiled main loop in a better order: searched for, written down as instruction words, simulated.
 
-What is not an FFMA keeps its place, and every place its stall and yield. An FFMA goes to another place with its factors
-swapped or not, flags are set anew, and wait masks follow those who need them.
+What is not an FFMA keeps its place, and every place its stall and yield. An FFMA goes to another place, flags are set
+anew, and wait masks follow those who need them.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gemmsim.errors import InputError
-from gemmsim.machine_code.encoding import REUSE, WAIT_MASK, WORD_BYTES, field, with_field
+from gemmsim.machine_code.encoding import WAIT_MASK, WORD_BYTES, with_field
 from gemmsim.machine_code.main_loop import MainLoop, main_loop
 from gemmsim.machine_code.sass import Function
 from gemmsim.port_streams import stream_of_loop
 from gemmsim.rearrange.beam import Beam, Choice, Style
 from gemmsim.rearrange.decode import (
-    IN_QUEUE,
     VERIFIED,
     Operation,
     Span,
     basic_blocks,
     ffma_word,
-    operation,
     operations,
     unknown_reasons,
     with_words,
 )
 from gemmsim.rearrange.dependences import Dependences, dependences
+from gemmsim.rearrange.flags import useful_flags, with_flags
 from gemmsim.rearrange.waits import Known, compiled_waits, with_waits
 from gemmsim.registers.reads import simulate
 from gemmsim.registers.register_files import RegisterFile, register_file
@@ -39,7 +38,6 @@ LATE = 10**6
 """In place of places behind a load: never sooner than the compiler asks for it."""
 LEAST_GAIN = 0.005
 """A loop whose predicted time shrinks by no more is left as it is."""
-BANKS = 2
 
 
 @dataclass(frozen=True)
@@ -229,32 +227,13 @@ class Source:
         for place, choice in zip(movable, choices, strict=True):
             moved = self.code[movable[choice.ffma]].ffma
             assert moved is not None
-            d, a, b, c = moved
-            registers = (d, b, a, c) if choice.swapped else (d, a, b, c)
             at = self.places.start + place
-            words[at] = ffma_word(with_field(words[at], WAIT_MASK, 0), registers, choice.flags)
+            words[at] = ffma_word(with_field(words[at], WAIT_MASK, 0), moved, choice.flags)
+        flagged = operations(with_words(self.function, words))
         for span in self.spans:
-            words[span.first : span.last] = self._flagged(words, span)
+            inside = slice(span.first, span.last)
+            words[inside] = map(with_flags, words[inside], useful_flags(flagged[inside]))
         code = operations(with_words(self.function, words))
         for at, each in zip(self.places, with_waits(code, self.places, self.known), strict=True):
             words[at] = each.instruction.word or 0
         return tuple(words)
-
-    def _flagged(self, words: Sequence[int], span: Span) -> list[int]:
-        """The words of a basic block without the flags that keep an operand for nobody, found from its end on."""
-        next_read: dict[tuple[int, str], int] = {}
-        found: list[int] = []
-        for number in reversed(range(span.first, span.last)):
-            word, was = words[number], self.function.instructions[number]
-            each = operation(replace(was, word=word))
-            flags = field(word, REUSE)
-            useful = 0
-            for slot, register in each.slots:
-                if next_read.get((register % BANKS, slot)) == register and register not in each.writes:
-                    useful |= 1 << "ABCD".index(slot)
-            wanted = flags & useful if each.ffma is not None else flags * (flags & useful == flags)
-            found.append(with_field(word, REUSE, wanted))
-            next_read = {key: register for key, register in next_read.items() if register not in each.writes}
-            if each.kind not in IN_QUEUE:
-                next_read |= {(register % BANKS, slot): register for slot, register in reversed(each.slots)}
-        return found[::-1]
