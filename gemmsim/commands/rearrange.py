@@ -19,11 +19,12 @@ from gemmsim.machine_code.cubin import CubinFile, parse_cubin, read_cubin
 from gemmsim.machine_code.listings import function_named
 from gemmsim.machine_code.sass import Function
 from gemmsim.options import Configuration, add_device, add_launch, configuration, path_text
-from gemmsim.rearrange.decode import VERIFIED
+from gemmsim.rearrange.decode import VERIFIED, with_words
 from gemmsim.rearrange.gain import Gain, gain
-from gemmsim.rearrange.optimise import Rearranged, rearranged
+from gemmsim.rearrange.optimise import Rearranged, rearranged, renamed
 from gemmsim.rearrange.shapes import compatible
 from gemmsim.rearrange.verify import objection
+from gemmsim.rearrange.verify_names import objection_to_names
 from gemmsim.record_files import check_writable
 from gemmsim.sub_core import Residents
 from gemmsim.units import count, percent, si
@@ -78,6 +79,7 @@ def add_rearrange(parser: argparse.ArgumentParser) -> None:
     add("--function", metavar="NAME", help="function of the cubin, where there are several")
     add("--out", type=path_text, metavar="CUBIN", help="where to write it")
     add("--dry-run", action="store_true", help="say what it would bring, and write nothing")
+    add("--rename", action="store_true", help="give registers of the whole function other names too")
     add("--verify", action="store_true", help="run both on the GPU here: same bits at ten shapes, times of both")
 
 
@@ -95,6 +97,8 @@ def run_rearrange(args: argparse.Namespace, warn: Warn) -> Answer:
             raise InputError(f"--verify launches a kernel, so give its name and tiling instead of {asked.where}")
         require_gpu()
     done = _done(asked, args)
+    if args.rename and done.found.under_old_names is None:
+        warn("registers keep their names: no others that the search finds save cycles")
     if not done.found.changed and not args.dry_run:
         cycles = done.found.cost_before.running
         warn(f"not written, because {asked.where} is as good as the search finds: {cycles:.3f} cycles per FFMA")
@@ -153,14 +157,12 @@ def _done(asked: Asked, args: argparse.Namespace) -> Done:
 
     with progress() as tell:
         found = rearranged(asked.function, asked.residents, tell=_every_tenth(tell))
-    of_launch = asked.launch
-    worth = (
-        gain(found, of_launch.problem, of_launch.kernel, of_launch.tiling, of_launch.device, asked.registers_per_thread)
-        if of_launch
-        else None
-    )
-    reason = objection(asked.function, found.words) if found.changed else None
+        if args.rename:
+            found = renamed(found)
+    on = asked.launch
+    worth = gain(found, on.problem, on.kernel, on.tiling, on.device, asked.registers_per_thread) if on else None
     image = asked.image.patched(found.words, asked.function.name).image
+    reason = _objection(asked, found, image) if found.changed else None
     results = _compared(asked, image) if args.verify and found.changed and reason is None else ()
     done = Done(asked, found, worth, reason, results, None if args.dry_run else args.out)
     if not done.ok or not found.changed or args.dry_run:
@@ -170,6 +172,17 @@ def _done(asked: Asked, args: argparse.Namespace) -> Done:
     except OSError as error:
         raise cannot_write(args.out, error) from None
     return done
+
+
+def _objection(asked: Asked, found: Rearranged, image: bytes) -> str | None:
+    """Why the order is not proved under the compiler's names, or the names of what would be written, disassembled."""
+    reason = objection(asked.function, found.ordered.words)
+    if reason or found.under_old_names is None:
+        return reason
+    from gemmsim.gpu.disassemble import disassembled
+
+    after = function_named(disassembled(image, asked.where), asked.function.name, asked.where)
+    return objection_to_names(with_words(asked.function, found.ordered.words), after)
 
 
 def _every_tenth(tell: Callable[[str, int, int], None]) -> Callable[[int, int], None]:
@@ -215,6 +228,7 @@ def document(done: Done) -> Document:
         "bound_by": done.gain.bound_by if done.gain else None,
         "predicted_s": {"before": done.gain.before_s, "after": done.gain.after_s} if done.gain else None,
         "changed": found.changed,
+        "ports_without_renaming": found.ordered.cost_after.ports,
         "proved": done.objection is None,
         "objection": done.objection,
         "records": [_record(each) for each in done.compared],
@@ -246,6 +260,9 @@ def show_done(done: Done) -> None:
         ("proved", "same values, no hazard" if done.objection is None else f"no: {done.objection}"),
         ("speed", percent(done.speedup - 1, signed=True)),
     ]
+    if found.under_old_names:
+        ports = found.ordered.cost_after.ports
+        named.append(("renaming", f"{ports:.3f} to {after.ports:.3f} cycles for each FFMA at the register ports"))
     if done.gain:
         named.append(("time", f"{si(done.gain.before_s, 's')} to {si(done.gain.after_s, 's')}, predicted"))
         named.append(("bound by", done.gain.bound_by))

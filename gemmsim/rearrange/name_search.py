@@ -92,7 +92,7 @@ class _Search:
         return Stream(tuple(code))
 
 
-def _exchanged(numbers: Names, pairs: Sequence[Pair]) -> Names:
+def _exchanged(numbers: Names, pairs: Sequence[Pair]) -> dict[int, int]:
     """The names with those of each pair in each other's place."""
     found = dict(numbers)
     for one, other in pairs:

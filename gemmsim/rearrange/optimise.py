@@ -27,6 +27,8 @@ from gemmsim.rearrange.decode import (
 )
 from gemmsim.rearrange.dependences import Dependences, dependences
 from gemmsim.rearrange.flags import useful_flags, with_flags
+from gemmsim.rearrange.name_search import best_names
+from gemmsim.rearrange.renaming import with_names
 from gemmsim.rearrange.waits import Known, compiled_waits, with_waits
 from gemmsim.registers.reads import simulate
 from gemmsim.registers.register_files import RegisterFile, register_file
@@ -90,7 +92,8 @@ class LoopCost:
 
 @dataclass(frozen=True)
 class Rearranged:
-    """A function before and after, as instruction words, and what each costs."""
+    """A function before and after, as instruction words, and what each costs; and what came between, where registers
+    have other names after."""
 
     before: MainLoop
     after: MainLoop
@@ -98,11 +101,17 @@ class Rearranged:
     cost_before: LoopCost
     cost_after: LoopCost
     residents: Residents
+    under_old_names: Rearranged | None = None
 
     @property
     def changed(self) -> int:
         """Instructions that are others than before."""
         return sum(word != each.word for word, each in zip(self.words, self.before.function.instructions, strict=True))
+
+    @property
+    def ordered(self) -> Rearranged:
+        """The same under the compiler's names: another order alone."""
+        return self.under_old_names or self
 
     @property
     def speedup(self) -> float:
@@ -137,6 +146,22 @@ def rearranged(
         if found is not None and found.cost_after.running < min(least, best.cost_after.running):
             best = found
     return best
+
+
+def renamed(found: Rearranged) -> Rearranged:
+    """The same with the names of registers that suit the register ports better, in the order that was found; unchanged
+    where no others do, or where the warps of a sub-core do not gain.
+
+    Raises InputError for functions whose registers have to keep their names.
+    """
+    file = register_file(found.after.function.arch)
+    names = best_names(found.after.function)
+    after = main_loop(with_names(found.after.function, names))
+    costs = cost(after, found.residents, file)
+    if not names or costs.running >= found.cost_after.running:
+        return found
+    words = tuple(each.word or 0 for each in after.function.instructions)
+    return replace(found, after=after, words=words, cost_after=costs, under_old_names=found)
 
 
 def _telling(tell: Tell | None, begun: int, steps: int) -> Callable[[int], None] | None:
