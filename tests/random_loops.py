@@ -16,7 +16,7 @@ from gemmsim.machine_code.sass import Function, Instruction
 ADDRESSES = (2, 3)
 FRAGMENTS = range(8, 24)
 SUMS = range(24, 48)
-CYCLES = {"FFMA": 4, "IADD3": 6, "MOV": 6}
+CYCLES = {"FFMA": 4, "IADD3": 6, "MOV": 6, "CS2R": 6}
 BOARDS = 6
 SET_CYCLES = 2
 """Cycles until a wait finds a scoreboard set."""
@@ -65,10 +65,15 @@ class Scheduler:
         return replace(control, wait_mask=sum(1 << board for board in boards)), before
 
 
-def function(random: Random, ffma: int = 24) -> tuple[Function, range]:
-    """A function with a loop, and the numbers of the loop's instructions."""
+def function(random: Random, ffma: int = 24, begins: bool = False) -> tuple[Function, range]:
+    """A function with a loop, and the numbers of the loop's instructions; with `begins` it first sets what it sums in,
+    half of it in pairs."""
     body = [_any(random) for _ in range(ffma + random.randrange(ffma // 2))]
     prologue = [_load(random) for _ in range(random.randrange(3))] + [("NOP", Control(stall=LAST_STALL))]
+    if begins:
+        half = SUMS.start + len(SUMS) // 2
+        cleared = [(f"CS2R R{register}, SRZ", Control()) for register in range(SUMS.start, half, 2)]
+        prologue = [*cleared, *((f"MOV R{register}, R2", Control()) for register in range(half, SUMS.stop)), *prologue]
     epilogue = [(f"STS [R2+{0x40 * number:#x}], R{register}", Control(read_barrier=5)) for number, register in
                 enumerate(random.sample(list(SUMS), 4))]  # fmt: skip
     loop = range(len(prologue), len(prologue) + len(body) + 1)

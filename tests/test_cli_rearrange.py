@@ -61,6 +61,27 @@ def test_a_kernel_is_rearranged_and_written(gemmsim, tmp_path):
     assert len(out.read_bytes()) == len(compiled().read_bytes())
 
 
+def test_registers_are_renamed_on_request(gemmsim, monkeypatch, tmp_path):
+    monkeypatch.setattr("gemmsim.commands.rearrange.rearranged", lambda *args, **more: optimise.rearranged(
+        *args, searches=(), **more))  # fmt: skip
+    out = tmp_path / "out.cubin"
+    words = f"rearrange vectorized 1024 --tile 64x64x8 --thread 8x4 --rename --out {out} --json"
+    found = gemmsim(words).document
+    assert found["ports_without_renaming"] == found["ports"]["before"]
+    assert found["proved"] is True
+    assert found["ports"]["after"] < found["ports_without_renaming"]
+    assert out.exists()
+    out.unlink()
+    monkeypatch.setattr("gemmsim.commands.rearrange.objection_to_names", lambda *_: "R7 is R8 elsewhere")
+    result = gemmsim(words)
+    assert result.status == 1
+    assert "not proved to compute the same: R7 is R8 elsewhere" in result.err
+    assert not out.exists()
+    monkeypatch.setattr(optimise, "best_names", lambda _: {})
+    result = gemmsim(f"rearrange {LAUNCH} --rename --dry-run")
+    assert "registers keep their names: no others that the search finds save cycles" in result.err
+
+
 def test_parts_of_a_cycle_add_up(gemmsim):
     found = gemmsim(f"rearrange {LAUNCH} --dry-run --json").document
     for when in ("before", "after"):

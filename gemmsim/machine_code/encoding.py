@@ -142,6 +142,7 @@ FORMS: Mapping[str, Form] = {
     "ULDC.64 U, c[0x0][I]": Form(0xA00, 0x7AB9, (), ((16, 6),), _CONSTANT),
     "S2R R, SR_TID.X": Form(0x2100, 0x7919, (RD,)),
     "CS2R.32 R, SR_CLOCKLO": Form(0x5000, 0x7805, (RD,)),
+    "CS2R R, SRZ": Form(0x1FF00, 0x7805, (RD,)),
     "BAR.SYNC.DEFER_BLOCKING I": Form(0x10000, 0x7B1D, immediates=((54, 4),)),
     "BRA I": Form(0x03800000, 0x7947),
     "EXIT": Form(0x03800000, 0x794D),

@@ -21,7 +21,7 @@ from gemmsim.registers.instruction_streams import RZ
 MODULUS = (1 << 61) - 1
 ORDER = 1_000_003
 """An addend is multiplied by this, so that sums in another order differ."""
-FIXED_CYCLES = {"FFMA": 4, "IADD3": 6, "MOV": 6}
+FIXED_CYCLES = {"FFMA": 4, "IADD3": 6, "MOV": 6, "CS2R": 6}
 LOAD_CYCLES, READ_CYCLES = (20, 60), (2, 12)
 """The least and the most from issue until a load has its result, and until an access has read its operands."""
 SET_CYCLES = 2
@@ -144,6 +144,11 @@ class Machine:
 
     def _do_mov(self, each: Instruction, key: int) -> tuple[int, int]:
         return self._result(each, 5 + sum(self._sources(each, "B")))
+
+    def _do_cs2r(self, each: Instruction, key: int) -> tuple[int, int]:
+        done = self.now + FIXED_CYCLES[each.opcode]
+        self._coming += [(done, self._issued, register, 0) for register in each.writes]
+        return done, self.now
 
     def _do_lds(self, each: Instruction, key: int) -> tuple[int, int]:
         times = random.Random(key)

@@ -76,7 +76,7 @@ class _Names:
         """The names that all instructions but those that clear registers agree on; InputError where they do not."""
         names = cls()
         for register in fixed:
-            names._learn(register, register, "what is read before it is written, or points to the stack")
+            names._learn(register, register, "")
         for one, other in zip(before, after, strict=True):
             if not clears(one):
                 for pair in _pairs(one, other):
