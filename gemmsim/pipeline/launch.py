@@ -32,7 +32,7 @@ FEWEST_PASSES, MOST_PASSES = 6, 26
 
 SLOWEST_OF_64 = sum(1 / number for number in range(1, 65))
 """The slowest of 64 exponentially distributed times, over their mean: a harmonic number."""
-STEPS = 30_000
+STEPS = 24_000
 """Steps of warps that a simulation may take, about: fewer passes where there are many warps."""
 
 
@@ -77,6 +77,7 @@ def simulate_launch(
     loaded_bytes = loaded_bytes_of(problem, kernel, tiling)
     life = _life(problem, tiling, kernel, program, cost)
 
+    @cache
     def lives(blocks: int, wave: Wave) -> Ran:
         return life(blocks, wave.resident, below(base, wave, device, known, moved, loaded_bytes))
 
