@@ -31,29 +31,34 @@ def l2_capacity(device: Device) -> Capacity:
     return Capacity(shares["least"] * device.l2_bytes, shares["most"] * device.l2_bytes, parts)
 
 
-def apart(kernel: Kernel, tiling: Tiling, resident: Any) -> Any:
-    """Whether the `resident` blocks of a multiprocessor fall out of step with each other: 1, or 0."""
-    if not kernel.staged or not kernel.thread_tiled:
-        return 1.0
-    return np.where(resident * tiling.stages >= scalars()["apart"]["many"], 1.0, 0.0)[()]
+def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
+    """How far the `resident` blocks of a multiprocessor fall out of step with those of others, from 0 to 1.
 
-
-def lives_apart(kernel: Kernel, tiling: Tiling, resident: Any, waves: Any) -> Any:
-    """By how many of their lives they do: one where they wait at every k; where they do at every tile the more, the
-    more waves there are; many where a thread has one element and so next to nothing to do in between."""
+    The more tiles it has under way, and the more of its time L2 delivers them, which is never at the same pace to all:
+    by the product of the tiles and of the bytes of them that it needs a cycle. Threads with one element do entirely.
+    """
+    values = scalars()["apart"]
     if not kernel.staged:
-        return 1.0
+        return values["unstaged"]
     if not kernel.thread_tiled:
-        return scalars()["apart"]["thread_an_element"]
-    return apart(kernel, tiling, resident) * waves**0.5
+        return 1.0
+    widths = kernel.widths(problem, tiling)
+    # a quarter of a warp's multiply-add is done in a cycle, and one of its loads from shared memory
+    loads = 4 * (1 / (tiling.thread_n * widths.shared_a) + 1 / (tiling.thread_m * widths.shared_b))
+    per_cycle = device.capability.fp32_lanes_per_sm * (1 / tiling.block_m + 1 / tiling.block_n)
+    busy = resident * tiling.stages * problem.element_bytes * per_cycle / np.maximum(1, loads)
+    return np.clip((busy - values["least"]) / (values["most"] - values["least"]), 0, 1)
 
 
-def copies_apart(kernel: Kernel, tiling: Tiling, resident: Any) -> Any:
+def lives_apart(kernel: Kernel, waves: Any) -> Any:
+    """By how many of their lives blocks do: up to one where they wait at every k, else the more, the more waves."""
+    return waves**0.5 if kernel.staged else 1.0
+
+
+def copies_apart(apart: Any) -> Any:
     """Share of the lines that are in parts of L2 where they are not at home, of those that were read there: all that
     blocks in step use at the same time; those of blocks that are apart leave, and are fetched from home again."""
-    if not kernel.staged:
-        return 1.0
-    return np.where(apart(kernel, tiling, resident) > 0, scalars()["apart"]["copies"], 1.0)[()]
+    return 1 - apart * (1 - scalars()["apart"]["copies"])
 
 
 def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
@@ -82,7 +87,7 @@ def keeps_in_l1(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device
     """Share of what two blocks of a multiprocessor both need that L1 still has for the second of them."""
     if not kernel.staged:
         return np.minimum(1, scalars()["in_step"]["l1_cycles"] / _cycles(problem, tiling, device))
-    return 1 - apart(kernel, tiling, resident)
+    return 1 - apart(problem, kernel, tiling, device, resident)
 
 
 def _cycles(problem: Problem, tiling: Tiling, device: Device) -> Any:

@@ -12,7 +12,7 @@ from gemmsim.caches.dram import dram_reads
 from gemmsim.caches.merging import crossing_share, merged_sectors, strides
 from gemmsim.caches.panels import Panels, panels, sectors_of_tiles
 from gemmsim.caches.reuse import Capacity, crossings
-from gemmsim.caches.scalars import copies_apart, keeps_in_l1, l2_capacity, lives_apart, scalars
+from gemmsim.caches.scalars import apart, copies_apart, keeps_in_l1, l2_capacity, lives_apart, scalars
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.device import Device
 from gemmsim.kernel_rules import PIECE
@@ -77,19 +77,19 @@ def cache_traffic(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devi
     tiles, team = grid(problem, tiling), company(problem, tiling, slots)
     resident = np.clip(tiles.blocks / device.sms, 1, np.maximum(1, blocks_per_sm))
     size = problem.element_bytes
-    lives = lives_apart(kernel, tiling, resident, team.waves)
-    copies = copies_apart(kernel, tiling, resident)
-    times_a, times_b = dram_reads(problem, tiling, team, l2, resident, lives, copies)
+    out = apart(problem, kernel, tiling, device, resident)
+    lives, copies = lives_apart(kernel, team.waves), copies_apart(out)
+    times_a, times_b = dram_reads(problem, tiling, team, l2, resident, out, lives, copies)
     read_a, read_b = times_a * size * problem.m * problem.k, times_b * size * problem.k * problem.n
     code = code_bytes(kernel, tiling)
     gpcs = max(1.0, device.sms / scalars()["merged"]["gpc_sms"])
 
     partial = partial_sums(problem, tiling) * size / SECTOR_BYTES
     fills = l1_fills(problem, kernel, tiling, device, blocks_per_sm, resident)
-    apart = strides(problem, tiling)
+    stride = strides(problem, tiling)
     crossing = (
-        read_a * crossing_share(tiles.n / times_a, apart.a, team.waves, l2.parts)
-        + read_b * crossing_share(tiles.m / times_b, apart.b, team.waves, l2.parts)
+        read_a * crossing_share(tiles.n / times_a, stride.a, team.waves, l2.parts)
+        + read_b * crossing_share(tiles.m / times_b, stride.b, team.waves, l2.parts)
     ) / SECTOR_BYTES + partial * crossings(1, l2.parts) * (1 - 1 / l2.parts)
     stored = stored_sectors(problem, kernel, tiling) + partial
     output = size * problem.m * problem.n + SECTOR_BYTES * partial
