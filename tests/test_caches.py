@@ -366,20 +366,20 @@ def test_an_h200_counted_it_so(counted, larger, least, name, bound):
 
 
 def test_the_ladder_as_an_h200_counted_it():
-    """Counts of the shipped records: what fits in L2 nearly exact; 4096 cubed with few exceptions within a third, but
-    for the kernel that reads every k from L2."""
+    """Counts of the shipped records: what fits in L2 nearly exact, 4096 cubed with few exceptions within a third."""
     records, _ = read_records(shipped_records())
-    errors = {(larger, staged): [] for larger in (True, False) for staged in (True, False)}
+    errors = {True: [], False: []}
     for record in records:
-        point, ladder = record.point, kernel(record.point.kernel)
+        point = record.point
         if point.problem.compulsory_bytes > 10**7:
-            found = cache_traffic(point.problem, ladder, point.tiling, H200, record.resources["blocks_per_sm"])
-            error = abs(found.counters["dram_read_bytes"] / record.counters["dram_read_bytes"] - 1)
-            errors[point.problem.compulsory_bytes > H200.l2_bytes, ladder.staged].append(error)
-    assert np.mean(errors[False, True] + errors[False, False]) < 0.02
-    assert np.mean(errors[True, True]) < 0.08
-    assert np.mean(np.array(errors[True, True]) < 0.35) > 0.9
-    assert np.mean(errors[True, False]) < 0.55
+            found = cache_traffic(
+                point.problem, kernel(point.kernel), point.tiling, H200, record.resources["blocks_per_sm"]
+            )
+            error = abs(found.dram_read_bytes / record.counters["dram_read_bytes"] - 1)
+            errors[point.problem.compulsory_bytes > H200.l2_bytes].append(error)
+    assert np.mean(errors[False]) < 0.02
+    assert np.mean(errors[True]) < 0.10
+    assert np.mean(np.array(errors[True]) < 0.35) > 0.9
 
 
 def test_small_launches_as_an_h200_counted_them():

@@ -13,7 +13,7 @@ from gemmsim.caches.reuse import Capacity
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel
 from gemmsim.problem import Problem
-from gemmsim.tiling import Tiling, grid
+from gemmsim.tiling import Tiling
 
 FILE = Path(__file__).parents[1] / "data" / "caches.toml"
 
@@ -42,11 +42,8 @@ def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resi
         return values["unstaged"]
     if not kernel.thread_tiled:
         return 1.0
-    widths = kernel.widths(problem, tiling)
-    # a quarter of a warp's multiply-add is done in a cycle, and one of its loads from shared memory
-    loads = 4 * (1 / (tiling.thread_n * widths.shared_a) + 1 / (tiling.thread_m * widths.shared_b))
     per_cycle = device.capability.fp32_lanes_per_sm * (1 / tiling.block_m + 1 / tiling.block_n)
-    busy = resident * tiling.stages * problem.element_bytes * per_cycle / np.maximum(1, loads)
+    busy = resident * tiling.stages * problem.element_bytes * per_cycle
     return np.clip((busy - values["least"]) / (values["most"] - values["least"]), 0, 1)
 
 
@@ -61,36 +58,28 @@ def copies_apart(apart: Any) -> Any:
     return 1 - apart * (1 - scalars()["apart"]["copies"])
 
 
-def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
-    """Share of a launch in which blocks of several multiprocessors keep step well enough to read the same at once.
-
-    Blocks alone on their multiprocessors do as long as they wait for what they load, and for so many cycles where loads
-    are fetched ahead. Several on one get out of step soon: the more so the more blocks there have been, or to what is
-    left to chance where they do not wait. A thread with one element has little else to do than wait.
-    """
+def in_step(kernel: Kernel, resident: Any, waves: Any) -> Any:
+    """Share of a launch in which blocks of several multiprocessors keep step well enough to read the same at once: the
+    less the more blocks a multiprocessor holds, and the more waves of them there are; a good deal less where loads are
+    fetched ahead, except by `warp_tiled`, which comes to wait for them again."""
     values = scalars()["in_step"]
-    blocks = np.maximum(1, grid(problem, tiling).blocks / device.sms)
-    cycles = blocks * _cycles(problem, tiling, device)
-    if not kernel.staged:
-        return np.minimum(1, values["unstaged_cycles"] / cycles)
-    if kernel.prefetches and (kernel.copies or not kernel.warp_tiled):
-        alone, later = np.minimum(1, values["alone_cycles"] / cycles), values["chance"]
-    else:
-        often = 1 if kernel.thread_tiled else values["element"]
-        alone, later = 1, np.minimum(values["beside"], often * blocks**-0.5)
-    beside = np.clip(values["several_cycles"] / cycles, later, 1)
-    several = np.clip(resident - 1, 0, 1)  # of the multiprocessors, those that have more than one
-    return alone + several * (beside - alone)
+    share = resident ** -values["blocks"] * waves ** -values["waves"]
+    return share ** values["ahead"] if kernel.prefetches and (kernel.copies or not kernel.warp_tiled) else share
 
 
-def keeps_in_l1(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
-    """Share of what two blocks of a multiprocessor both need that L1 still has for the second of them."""
-    if not kernel.staged:
-        return np.minimum(1, scalars()["in_step"]["l1_cycles"] / _cycles(problem, tiling, device))
-    return 1 - apart(problem, kernel, tiling, device, resident)
+def keeps_in_l1(kernel: Kernel, tiling: Tiling, problem: Problem, device: Device, apart: Any) -> Any:
+    """Share of what two blocks of a multiprocessor both need that L1 still has for the second of them: what they read
+    while they are not `apart`; where they read every k, what they read in the first cycles."""
+    if kernel.staged:
+        return 1 - apart
+    # cycles that a multiprocessor needs at least to multiply a block's tile
+    life = 1.0 * tiling.block_m * tiling.block_n * problem.k / device.capability.fp32_lanes_per_sm
+    return np.minimum(1, scalars()["l1"]["cycles"] / life)
 
 
-def _cycles(problem: Problem, tiling: Tiling, device: Device) -> Any:
-    """Cycles that a multiprocessor needs at least to multiply a block's tile."""
-    work = 1.0 * tiling.block_m * tiling.block_n * problem.k / tiling.split_k
-    return work / device.capability.fp32_lanes_per_sm
+def neighbours(kernel: Kernel, tiling: Tiling, device: Device) -> Any:
+    """Share of the later blocks that begin together with a neighbour on their multiprocessor: those of a thread for
+    each of its lanes, or of fewer, take turns, so some end together."""
+    if not kernel.thread_tiled:
+        return 0.0
+    return scalars()["l1"]["neighbours"] * (tiling.threads <= device.capability.fp32_lanes_per_sm)
