@@ -52,7 +52,8 @@ def dram_reads(
 
     # bands that one wave begins and the next one ends
     cut = (np.ceil(together.waves - 1e-9) - 1) * (together.bands % 1 > 1e-9) * group / tiles.m
-    first_a = np.where(several, 1 + np.minimum(cut, 1), passes(tiles.n, together.columns))
+    cut = np.minimum(np.minimum(cut, 1), tiles.n - 1)
+    first_a = np.where(several, 1 + cut, passes(tiles.n, together.columns))
     first_b = passes(tiles.m, together.rows)
     round_trip = np.where(several, wave, (all_a + all_c) * group / tiles.m + all_b)
     reads_a, reads_b = 1 + (first_a - 1) * (1 - l2.kept(wave)), 1 + (first_b - 1) * (1 - l2.kept(round_trip))

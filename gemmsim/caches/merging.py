@@ -9,6 +9,7 @@ import numpy as np
 from gemmsim.caches.panels import Panels
 from gemmsim.caches.reuse import crossings
 from gemmsim.caches.scalars import in_step, scalars
+from gemmsim.device import Device
 from gemmsim.kernels import Kernel
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling, grid
@@ -21,7 +22,9 @@ def strides(problem: Problem, tiling: Tiling) -> Panels:
     return Panels(group * tiling.split_k, np.where(group > 1, 1, tiles.n)[()] * tiling.split_k)
 
 
-def merged_sectors(problem: Problem, kernel: Kernel, tiling: Tiling, fills: Panels, resident: Any, waves: Any) -> Any:
+def merged_sectors(
+    problem: Problem, kernel: Kernel, tiling: Tiling, fills: Panels, device: Device, resident: Any, waves: Any
+) -> Any:
     """Sectors of `fills` that travel on with the request of another multiprocessor, and are not read in L2 for it.
 
     A coalescer in each GPC joins a read to one of the same sector that is still on its way, up to four of them. Blocks
@@ -36,7 +39,7 @@ def merged_sectors(problem: Problem, kernel: Kernel, tiling: Tiling, fills: Pane
         return 1 - 1 / np.clip(1 + values["met"] * (sharing - 1), 1, values["most"])
 
     most = np.maximum(fills.a * joined(tiles.n, apart.a), fills.b * joined(tiles.m, apart.b))
-    return most * in_step(kernel, resident, waves) * (tiling.split_k == 1)
+    return most * in_step(problem, kernel, tiling, device, resident, waves) * (tiling.split_k == 1)
 
 
 def crossing_share(users: Any, stride: Any, waves: Any, parts: int) -> Any:

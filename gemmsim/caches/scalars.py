@@ -58,23 +58,33 @@ def copies_apart(apart: Any) -> Any:
     return 1 - apart * (1 - scalars()["apart"]["copies"])
 
 
-def in_step(kernel: Kernel, resident: Any, waves: Any) -> Any:
-    """Share of a launch in which blocks of several multiprocessors keep step well enough to read the same at once: the
-    less the more blocks a multiprocessor holds, and the more waves of them there are; a good deal less where loads are
-    fetched ahead, except by `warp_tiled`, which comes to wait for them again."""
+def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any, waves: Any) -> Any:
+    """Share of a launch in which blocks of several multiprocessors keep step well enough to read the same at once.
+
+    The less the more blocks a multiprocessor holds, and the more waves of them there are. A good deal less where loads
+    are fetched ahead, except by `warp_tiled`, which comes to wait for them again; more where a thread has one element,
+    and little else to do than wait. Blocks that read every k keep step for a number of cycles.
+    """
     values = scalars()["in_step"]
+    if not kernel.staged:
+        return np.minimum(1, values["unstaged_cycles"] / (_cycles(problem, tiling, device) * resident * waves))
+    if not kernel.thread_tiled:
+        return np.minimum(1, values["element"] * (resident * waves) ** -0.5)
     share = resident ** -values["blocks"] * waves ** -values["waves"]
     return share ** values["ahead"] if kernel.prefetches and (kernel.copies or not kernel.warp_tiled) else share
 
 
-def keeps_in_l1(kernel: Kernel, tiling: Tiling, problem: Problem, device: Device, apart: Any) -> Any:
+def keeps_in_l1(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, apart: Any) -> Any:
     """Share of what two blocks of a multiprocessor both need that L1 still has for the second of them: what they read
     while they are not `apart`; where they read every k, what they read in the first cycles."""
     if kernel.staged:
         return 1 - apart
-    # cycles that a multiprocessor needs at least to multiply a block's tile
-    life = 1.0 * tiling.block_m * tiling.block_n * problem.k / device.capability.fp32_lanes_per_sm
-    return np.minimum(1, scalars()["l1"]["cycles"] / life)
+    return np.minimum(1, scalars()["in_step"]["unstaged_cycles"] / _cycles(problem, tiling, device))
+
+
+def _cycles(problem: Problem, tiling: Tiling, device: Device) -> Any:
+    """Cycles that a multiprocessor needs at least to multiply a block's tile."""
+    return 1.0 * tiling.block_m * tiling.block_n * problem.k / tiling.split_k / device.capability.fp32_lanes_per_sm
 
 
 def neighbours(kernel: Kernel, tiling: Tiling, device: Device) -> Any:
@@ -82,4 +92,4 @@ def neighbours(kernel: Kernel, tiling: Tiling, device: Device) -> Any:
     each of its lanes, or of fewer, take turns, so some end together."""
     if not kernel.thread_tiled:
         return 0.0
-    return scalars()["l1"]["neighbours"] * (tiling.threads <= device.capability.fp32_lanes_per_sm)
+    return scalars()["in_step"]["neighbours"] * (tiling.threads <= device.capability.fp32_lanes_per_sm)

@@ -97,7 +97,7 @@ def cache_traffic(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devi
     return CacheTraffic(
         fills.total + partial,
         stored,
-        fills.total - merged_sectors(problem, kernel, tiling, fills, resident, team.waves) + partial + crossing,
+        fills.total - merged_sectors(problem, kernel, tiling, fills, device, resident, team.waves) + partial + crossing,
         stored * (1 + crossings(1, l2.parts)),
         read_a + read_b,
         output - left,
@@ -147,7 +147,7 @@ def l1_fills(
     )
     of_a = kept * once.a + (1 - kept) * np.maximum(again, once.a)
     first = np.minimum(1, device.sms * resident / tiles.blocks)  # of the blocks, those of the first wave
-    keeps = keeps_in_l1(kernel, tiling, problem, device, apart)
+    keeps = keeps_in_l1(problem, kernel, tiling, device, apart)
     beside = np.maximum(np.maximum(0.0, 1 - device.sms / tiles.n), (1 - first) * neighbours(kernel, tiling, device))
     alike = keeps * beside * (1 - 1 / resident) * (tiling.group == 1) * (tiling.split_k == 1)
     of_a = of_a * (1 - kept * alike)
