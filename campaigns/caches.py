@@ -128,14 +128,18 @@ MORE_TILINGS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("register", "128x128x16x8x8", {"pad_a": 4}),
     ("async", "128x64x8x64x32x8x8", {"stages": 4, "pad_a": 4}),
 )
-ROUNDS = ((TILINGS, ((LARGE, 6), (SMALL, 5))), (MORE_TILINGS, ((MORE_LARGE, 4), (MORE_SMALL, 3))))
-"""Tilings, and at how many of them each size is counted: the next ones of the list, round and round."""
+ROUNDS = (
+    (TILINGS, 0, ((LARGE, 6), (SMALL, 5))),
+    (MORE_TILINGS, 0, ((MORE_LARGE, 4), (MORE_SMALL, 3))),
+    (TILINGS, 6, ((MORE_LARGE, 4), (MORE_SMALL, 1))),
+    (MORE_TILINGS, 5, ((LARGE, 4), (SMALL, 1))),
+)
+"""Tilings, which of them is the first, and at how many each size is counted: the next ones, round and round."""
 
 
 def points() -> Iterator[dict[str, Any]]:
     """The points: at each size the next few tilings."""
-    for tilings, groups in ROUNDS:
-        turn = 0
+    for tilings, turn, groups in ROUNDS:
         for (m, n, k), each in ((size, each) for sizes, each in groups for size in sizes):
             for kernel, extents, more in (tilings[(turn + i) % len(tilings)] for i in range(each)):
                 names = WARPED if kernel in ("warp_tiled", "async") else PLAIN
