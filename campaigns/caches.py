@@ -131,7 +131,7 @@ MORE_TILINGS: tuple[tuple[str, str, dict[str, int]], ...] = (
 ROUNDS = (
     (TILINGS, 0, ((LARGE, 6), (SMALL, 5))),
     (MORE_TILINGS, 0, ((MORE_LARGE, 4), (MORE_SMALL, 3))),
-    (TILINGS, 6, ((MORE_LARGE, 4), (MORE_SMALL, 1))),
+    (TILINGS, 18, ((MORE_LARGE, 4), (MORE_SMALL, 1))),
     (MORE_TILINGS, 5, ((LARGE, 4), (SMALL, 1))),
 )
 """Tilings, which of them is the first, and at how many each size is counted: the next ones, round and round."""
