@@ -31,14 +31,30 @@ def dram_reads(
     tile of k a turn. A panel is read once for every wave that has blocks of it, unless the wave before left it there.
     A stays with a band of rows, B goes round with every band.
 
-    Blocks start in step. They fall `apart`, from 0 to 1, into up to so many `convoys` that keep step, one for each
-    block of a multiprocessor, and that lag behind each other by up to so many `lives` of a block. While one reaches the
-    place of the one before, all of the matrix that they share and a convoy's own part of the rest passes through L2. Of
-    the lines that parts of L2 hold for others, `copies` are there.
+    Blocks start in step. To a share they fall `apart`, into up to so many `convoys` that keep step, one for each block
+    of a multiprocessor, and that lag behind each other by up to so many `lives` of a block. Of the lines that parts of
+    L2 hold for others, `copies` are there then.
 
     Supposed is that blocks start in the order of their numbers and last alike. Left out are instructions, and reads of
     the partial sums of a split k, which follow right after they are written.
     """
+    in_step = _reads(problem, tiling, together, l2)
+    out_of_step = _reads(problem, tiling, together, l2, convoys, lives, copies)
+    a, b = ((1 - apart) * step + apart * out for step, out in zip(in_step, out_of_step, strict=True))
+    return a, b
+
+
+def _reads(
+    problem: Problem,
+    tiling: Tiling,
+    together: Company,
+    l2: Capacity,
+    convoys: Any = 1,
+    lives: Any = 0.0,
+    copies: Any = 1.0,
+) -> tuple[Any, Any]:
+    """The same of blocks that form so many convoys. While one reaches the place of the one before, all of the matrix
+    that they share and a convoy's own part of the rest passes through L2."""
     tiles, size = grid(problem, tiling), problem.element_bytes
     written = 1.0 * size * (problem.m * problem.n + partial_sums(problem, tiling))
     group = np.minimum(tiling.group, tiles.m)
@@ -64,8 +80,8 @@ def dram_reads(
     chain_b = np.minimum(convoys, together.bands)
     between_a = of_a * np.minimum(1, chain_a / convoys) + of_b * np.minimum(1, chain_b / convoys)
     own_a = of_a * np.minimum(1, chain_a / chain_b)
-    late_a = apart * first_a * (chain_a - 1) * (1 - l2.kept_apart(between_a, lives))
-    late_b = apart * first_b * (chain_b - 1) * (1 - l2.kept_apart(of_b + own_a, lives, of_a - own_a))
+    late_a = first_a * (chain_a - 1) * (1 - l2.kept_apart(between_a, lives))
+    late_b = first_b * (chain_b - 1) * (1 - l2.kept_apart(of_b + own_a, lives, of_a - own_a))
     # a block that reads alone brings in whole bursts
     bursts = runs_of(problem, tiling, BURST_BYTES) * BURST_BYTES / (size * np.minimum(tiling.block_n, problem.n))
     lost_in_turn = 1 - l2.kept((of_a + of_b) * _turn(problem, tiling))

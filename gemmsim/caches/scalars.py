@@ -47,17 +47,6 @@ def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resi
     return np.clip((busy - values["least"]) / (values["most"] - values["least"]), 0, 1)
 
 
-def lives_apart(kernel: Kernel, waves: Any) -> Any:
-    """By how many of their lives blocks do: up to one where they wait at every k, else the more, the more waves."""
-    return waves**0.5 if kernel.staged else 1.0
-
-
-def copies_apart(apart: Any) -> Any:
-    """Share of the lines that are in parts of L2 where they are not at home, of those that were read there: all that
-    blocks in step use at the same time; those of blocks that are apart leave, and are fetched from home again."""
-    return 1 - apart * (1 - scalars()["apart"]["copies"])
-
-
 def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any, waves: Any) -> Any:
     """Share of a launch in which blocks of several multiprocessors keep step well enough to read the same at once.
 
