@@ -258,7 +258,7 @@ def test_how_far_blocks_fall_apart():
 
 
 def test_blocks_that_take_turns_share_rows_in_l1():
-    """4096 cubed, 2 blocks of 128 x 128 an SM: 2 in 5 of all but the first wave's 264 of 1024 have a neighbour beside."""
+    """4096 cubed, 2 blocks of 128 x 128 an SM: 2 in 5 of all but the first wave's 264 of 1024 have a neighbour."""
     problem, ladder = Problem(4096, 4096, 4096), kernel("warp_tiled")
     tiling = ladder.tiling(block_m=128, block_n=128, block_k=8, warp_m=64, warp_n=64, thread_m=16, thread_n=8)
     once = panels(problem, tiling)
@@ -372,7 +372,8 @@ def counted():
     ],
 )
 def test_an_h200_counted_it_so(counted, larger, least, name, bound):
-    """Mean absolute errors over all points of the campaign, those that shaped nothing among them."""
+    """Mean absolute errors over all points of the campaign, those that shaped nothing among them, as docs/caches.md has
+    them: no better than they are, and no worse."""
     errors = [abs(point.error(name)) for point in counted if point.larger == larger]
     assert len(errors) >= least
     assert np.mean(errors) <= bound
