@@ -229,7 +229,7 @@ def test_blocks_of_a_gpc_read_as_one():
 
 
 def test_how_well_blocks_keep_step():
-    """4 blocks a multiprocessor, 9 waves; where a thread has one element 2 over the root of 36, elsewhere twice 6."""
+    """4 blocks a multiprocessor, 9 waves; where a thread has one element the fourth root of 36 of them counts."""
     problem, values = Problem(2048, 2048, 1024), scalars()["in_step"]
     found = {
         name: in_step(problem, kernel(name), kernel(name).tiling(**dict(kernel(name).default_tile)), H200, 4, 9)
@@ -237,8 +237,8 @@ def test_how_well_blocks_keep_step():
     }
     waiting = 4 ** -values["blocks"] * 9 ** -values["waves"]
     assert found["register"] == found["vectorized"] == found["warp_tiled"] == waiting
-    assert found["double_buffer"] == found["async"] == waiting ** values["ahead"]
-    assert found["shared"] == pytest.approx(2 / 6)
+    assert found["double_buffer"] == found["async"] == waiting**2
+    assert found["shared"] == pytest.approx(6**-0.5)
     naive = kernel("naive").tiling(block_m=16, block_n=16)  # 2 cycles of 128 multiply-adds for every k
     assert in_step(problem, kernel("naive"), naive, H200, 4, 9) == pytest.approx(7e3 / (36 * 2 * 1024))
     assert all(in_step(problem, ladder, tiling_128(), H200, 1, 1) == 1 for ladder in map(kernel, ("register", "async")))
@@ -363,10 +363,10 @@ def counted():
 @pytest.mark.parametrize(
     ("larger", "least", "name", "bound"),
     [
-        (True, 250, "l1_fill_sectors", 0.032),
+        (True, 250, "l1_fill_sectors", 0.03),
         (False, 90, "l1_fill_sectors", 0.03),
         (True, 250, "l2_read_sectors", 0.072),
-        (False, 90, "l2_read_sectors", 0.088),
+        (False, 90, "l2_read_sectors", 0.083),
         (True, 250, "dram_read_bytes", 0.132),
         (False, 90, "dram_read_bytes", 0.02),
     ],

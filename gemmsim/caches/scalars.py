@@ -50,17 +50,17 @@ def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resi
 def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any, waves: Any) -> Any:
     """Share of a launch in which blocks of several multiprocessors keep step well enough to read the same at once.
 
-    The less the more blocks a multiprocessor holds, and the more waves of them there are. A good deal less where loads
-    are fetched ahead, except by `warp_tiled`, which comes to wait for them again; more where a thread has one element,
-    and little else to do than wait. Blocks that read every k keep step for a number of cycles.
+    The less the more blocks a multiprocessor holds, and the more waves of them there are. The square of it where loads
+    are fetched ahead, except by `warp_tiled`, which comes to wait for them again. Where a thread has one element, and
+    little else to do than wait, the fourth root of both. Blocks that read every k keep step for a number of cycles.
     """
     values = scalars()["in_step"]
     if not kernel.staged:
         return np.minimum(1, values["unstaged_cycles"] / (_cycles(problem, tiling, device) * resident * waves))
     if not kernel.thread_tiled:
-        return np.minimum(1, values["element"] * (resident * waves) ** -0.5)
+        return (resident * waves) ** -0.25
     share = resident ** -values["blocks"] * waves ** -values["waves"]
-    return share ** values["ahead"] if kernel.prefetches and (kernel.copies or not kernel.warp_tiled) else share
+    return share**2 if kernel.prefetches and (kernel.copies or not kernel.warp_tiled) else share
 
 
 def keeps_in_l1(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, apart: Any) -> Any:
