@@ -35,12 +35,12 @@ BARRIER = Step(1, 1, action="barrier")
 
 def lone(*steps: Step, at: Timing = PLAIN) -> float:
     """Cycles of one warp that goes through these steps once."""
-    return run(Work(steps, (), (), 0, 1, 1, 1), COSTS, at)
+    return run(Work(steps, (), (), 0, 1, 1, 1), COSTS, at).cycles
 
 
 def loop(*steps: Step, passes: int = 50, warps: int = 4, resident: int = 1, at: Timing = PLAIN) -> float:
     """Cycles of resident blocks that go round a loop."""
-    return run(Work((), steps, (), passes, resident, resident, warps), COSTS, at)
+    return run(Work((), steps, (), passes, resident, resident, warps), COSTS, at).cycles
 
 
 # By hand
@@ -200,7 +200,9 @@ def test_more_resident_blocks_hide_a_latency(action: Action):
 def test_blocks_beyond_the_resident_follow_in_their_places():
     one = run(Work((), (MULTIPLY,), (), 10, 1, 1, 4), COSTS, PLAIN)
     four = run(Work((), (MULTIPLY,), (), 10, 4, 1, 4), COSTS, PLAIN)
-    assert four == 4 * one + 3 * PLAIN.block_turnover_cycles
+    assert one == (10 * 16, (10 * 16,))
+    assert four.cycles == 4 * one.cycles + 3 * PLAIN.block_turnover_cycles
+    assert four.block_ends == tuple(160 + number * (160 + 500) for number in range(4))
 
 
 # Any program
@@ -228,20 +230,20 @@ def each_wavefronts(times: float) -> Costs:
 def test_a_warp_alone_never_gains_from_a_longer_latency(steps: Steps, name: str, more: float):
     slower = PLAIN.with_(**{name: getattr(PLAIN, name) + more})
     work = Work((), steps, (), 3, 1, 1, 1)
-    assert run(work, COSTS, slower) >= run(work, COSTS, PLAIN) - 1e-9
+    assert run(work, COSTS, slower).cycles >= run(work, COSTS, PLAIN).cycles - 1e-9
 
 
 @given(LOOPS, st.floats(1, 8))
 def test_a_warp_alone_never_gains_from_more_wavefronts(steps: Steps, times: float):
     work = Work((), steps, (), 3, 1, 1, 1)
-    assert run(work, each_wavefronts(times), PLAIN) >= run(work, COSTS, PLAIN) - 1e-9
+    assert run(work, each_wavefronts(times), PLAIN).cycles >= run(work, COSTS, PLAIN).cycles - 1e-9
 
 
 @given(LOOPS, st.integers(1, 12), st.integers(1, 3))
 def test_no_resource_is_used_beyond_its_rate(steps: Steps, warps: int, resident: int):
     """Cycles are at least the issue slots of the busiest sub-core, and the wavefronts of all."""
     passes = 4
-    cycles = run(Work((), steps, (), passes, resident, resident, warps), COSTS, PLAIN)
+    cycles = run(Work((), steps, (), passes, resident, resident, warps), COSTS, PLAIN).cycles
     on_a_sub_core = -(-warps * resident // SUB_CORES)
     issue = sum(step.issue_cycles for step in steps)
     shared = sum(COSTS[step.action, 1].wavefronts for step in steps if step.action.startswith("shared"))
@@ -253,7 +255,7 @@ def test_no_resource_is_used_beyond_its_rate(steps: Steps, warps: int, resident:
 def test_every_step_of_every_warp_is_issued_once_and_in_order(steps: Steps, warps: int, resident: int):
     passes, told = 3, list[Issued]()
     work = Work((MULTIPLY,), steps, (MULTIPLY, MULTIPLY), passes, 2 * resident, resident, warps)
-    cycles = run(work, COSTS, PLAIN, told.append)
+    ran = run(work, COSTS, PLAIN, told.append)
     expected = [MULTIPLY, *steps * passes, MULTIPLY, MULTIPLY]
     for block in range(2 * resident):
         for warp in range(warps):
@@ -264,8 +266,10 @@ def test_every_step_of_every_warp_is_issued_once_and_in_order(steps: Steps, warp
     for core in range(SUB_CORES):
         own = [each for each in told if each.sub_core == core]
         assert all(one.end <= two.start for one, two in pairwise(own))
-    assert cycles >= max(each.end for each in told)
-    assert run(work, COSTS, PLAIN) == cycles  # watching changes nothing, nor does chance
+    ends = [max(each.end for each in told if each.block == block) for block in range(2 * resident)]
+    assert ran.block_ends == tuple(sorted(ends))
+    assert ran.cycles >= max(ends)
+    assert run(work, COSTS, PLAIN) == ran  # watching changes nothing, nor does chance
 
 
 @given(LOOPS)
