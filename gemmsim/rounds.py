@@ -23,7 +23,7 @@ from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
 from gemmsim.pipeline.timing import Timing, timing
-from gemmsim.pipeline.waves import fits_in_l2
+from gemmsim.pipeline.waves import cold_share, fits_in_l2
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.spills import LINE_BYTES, Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
@@ -117,8 +117,8 @@ def launch_rounds(
     of, known = of or scalars(), calibration(device)
     missed = _or(known.cold_latency_cycles, _or(known.dram_latency_cycles, 700.0))
     hit = _or(known.l2_latency_far_cycles, _or(known.l2_latency_near_cycles, 300.0))
-    # a block waits for the slowest of its loads, unless another that reads the same has waited before: half and half
-    cold, warm = ((missed + _or(known.cold_slowest_cycles, missed)) / 2, missed), (hit, hit)
+    # a block waits for the slowest of its first loads
+    cold, warm = (_or(known.cold_slowest_cycles, missed), missed), (hit, hit)
     tiles, times = grid(problem, tiling), _timing(device, known)
     steps = tiles.steps if kernel.staged else problem.k / UNROLLED
     demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, of)
@@ -163,12 +163,12 @@ def launch_rounds(
     first = following = served(resident, most, first_chain)
     later: Any = cold[0]
     latest: Any = cold[0]
-    stays = fits_in_l2(problem, device)
-    if np.any(stays):
-        next_chain = np.where(stays, chain(*warm), first_chain)
+    if np.any(fits_in_l2(problem, device)):
+        again = cold_share(problem, tiling, device, resident)
+        later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
+        next_chain = chain(later, again_later)
         last_chain = np.where(begun, next_chain, first_chain)
         following = served(resident, most, next_chain)
-        later = np.where(stays, warm[0], cold[0])
         latest = np.where(begun, later, cold[0])
     cycles = begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
     cycles = cycles + rest * wave(left, latest, served(left, most, last_chain), begun)
@@ -225,8 +225,11 @@ def demand_of(
     )
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
     data = wavefronts + bytes_ / PASS_BYTES + lacking.lines
-    if kernel.copies:  # of A's tile, element by element
+    if kernel.copies:  # of A's tile, element by element; lanes beyond the columns of B read its last ones, one by one
         data = data + tiling.block_m * tiling.block_k / WARP_SIZE * WORD_COPY_CYCLES
+        tiles = grid(problem, tiling)
+        beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
+        data = data + beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)
     waits = tiling.block_k * of.shared_wait_cycles
     of_warp = issue * cores / warps
     alone = joined(served(ceil_div(warps, cores), of_warp, of_warp + waits), data)  # warps need not be spread evenly

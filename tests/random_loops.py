@@ -18,6 +18,8 @@ FRAGMENTS = range(8, 24)
 SUMS = range(24, 48)
 CYCLES = {"FFMA": 4, "IADD3": 6, "MOV": 6}
 BOARDS = 6
+SET_CYCLES = 2
+"""Cycles until a wait finds a scoreboard set."""
 LAST_STALL = 8
 
 
@@ -28,6 +30,7 @@ class Scheduler:
     ready: dict[int, int] = field(default_factory=dict)
     loads: dict[int, set[int]] = field(default_factory=dict)
     reads: dict[int, set[int]] = field(default_factory=dict)
+    boards_set: dict[int, int] = field(default_factory=dict)
     now: int = 0
 
     def place(self, each: Instruction, control: Control, before: Control | None) -> tuple[Control, Control | None]:
@@ -43,12 +46,15 @@ class Scheduler:
         for waited in (self.loads, self.reads):
             for register in [known for known, of in waited.items() if of & boards]:
                 del waited[register]
-        late = max((self.ready.get(register, 0) for register in reads | writes), default=0) - self.now
+        needed = [self.ready.get(register, 0) for register in reads | writes]
+        late = max(needed + [self.boards_set.get(board, 0) for board in boards], default=0) - self.now
         if late > 0 and before is not None:
             before = replace(before, stall=before.stall + late)
             self.now += late
         if each.opcode in CYCLES:
             self.ready |= dict.fromkeys(writes, self.now + CYCLES[each.opcode])
+        for board in (control.write_barrier, control.read_barrier):
+            self.boards_set[board] = self.now + SET_CYCLES
         if control.write_barrier != NO_BARRIER:
             for register in writes:
                 self.loads[register] = {control.write_barrier}

@@ -29,7 +29,7 @@ LAUNCH = "vectorized 1024 --tile 32x32x8 --thread 4x4"
 def quick(monkeypatch):
     """A short search."""
     monkeypatch.setattr("gemmsim.commands.rearrange.rearranged", lambda *args, **more: optimise.rearranged(
-        *args, width=16, searches=2, **more))  # fmt: skip
+        *args, width=16, searches=optimise.trials(2), **more))  # fmt: skip
 
 
 def compiled(of: str = "9.0") -> Path:
@@ -81,9 +81,15 @@ def test_what_is_good_already_is_left_alone(gemmsim, monkeypatch, tmp_path):
     monkeypatch.setattr(optimise, "LEAST_GAIN", 0.9)
     out = tmp_path / "out.cubin"
     result = gemmsim(f"rearrange {compiled()} --out {out}")
-    assert (result.status, result.out) == (2, "")
+    assert result.status == 1
     assert "is as good as the search finds" in result.err.splitlines()[-1]  # behind the progress
     assert not out.exists()
+    assert gemmsim(f"rearrange {compiled()} --dry-run").status == 0
+
+
+def test_an_unwritable_place_is_noticed_before_the_work(refusal, monkeypatch, tmp_path):
+    monkeypatch.setattr("gemmsim.commands.rearrange.rearranged", None)
+    assert "nowhere" in refusal(f"rearrange {LAUNCH} --out {tmp_path / 'nowhere' / 'out.cubin'}", status=2)
 
 
 def test_what_is_not_proved_is_not_written(gemmsim, monkeypatch, tmp_path):
@@ -97,14 +103,14 @@ def test_what_is_not_proved_is_not_written(gemmsim, monkeypatch, tmp_path):
 
 
 def test_what_the_gpu_says(gemmsim, monkeypatch, tmp_path):
-    different = 0
+    different, after_s = 0, (1.5,)
 
     def compared(requests: list[Request], tell) -> list[Compared]:
         assert len(requests) == 11
         assert any(each.point.problem.m % 32 for each in requests)
         assert [each.timed for each in requests] == [False] * 10 + [True]
         assert Path(requests[0].before).read_bytes() == compiled().read_bytes() != Path(requests[0].after).read_bytes()
-        return [Compared(each, different, (2.0,), (1.5,)) if each.timed else Compared(each) for each in requests]
+        return [Compared(each, different, (2.0,), after_s) if each.timed else Compared(each) for each in requests]
 
     monkeypatch.setattr(cubin_pair, "require_gpu", lambda: None)
     monkeypatch.setattr(cubin_pair, "compared", compared)
@@ -115,6 +121,10 @@ def test_what_the_gpu_says(gemmsim, monkeypatch, tmp_path):
     assert [each["identical"] for each in records] == [True] * 11
     assert records[-1]["before_s"] == [2.0]
     assert out.exists()
+    assert "slower" not in result.err
+    out.unlink()
+    after_s = (2.5,)
+    assert "slower on this GPU than as compiled" in gemmsim(f"rearrange {LAUNCH} --out {out} --verify").err
     out.unlink()
     different = 3
     result = gemmsim(f"rearrange {LAUNCH} --out {out} --verify")

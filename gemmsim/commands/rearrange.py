@@ -24,6 +24,7 @@ from gemmsim.rearrange.gain import Gain, gain
 from gemmsim.rearrange.optimise import Rearranged, rearranged
 from gemmsim.rearrange.shapes import compatible
 from gemmsim.rearrange.verify import objection
+from gemmsim.record_files import check_writable
 from gemmsim.sub_core import Residents
 from gemmsim.units import count, percent, si
 
@@ -84,6 +85,8 @@ def run_rearrange(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim rearrange"""
     if args.out is None and not args.dry_run:
         raise InputError("--out CUBIN is missing: where to write it; --dry-run writes nothing")
+    if args.out is not None and not args.dry_run:
+        check_writable(args.out)
     asked = _asked(args)
     if args.verify:
         from gemmsim.gpu.cubin_pair import require_gpu
@@ -92,11 +95,18 @@ def run_rearrange(args: argparse.Namespace, warn: Warn) -> Answer:
             raise InputError(f"--verify launches a kernel, so give its name and tiling instead of {asked.where}")
         require_gpu()
     done = _done(asked, args)
-    if done.objection:
+    if not done.found.changed and not args.dry_run:
+        cycles = done.found.cost_before.running
+        warn(f"not written, because {asked.where} is as good as the search finds: {cycles:.3f} cycles per FFMA")
+    elif done.objection:
         warn(f"not written, because it is not proved to compute the same: {done.objection}")
     elif not done.ok:
         warn("not written, because its results are others: " + _first_difference(done.compared))
-    return Answer(lambda: document(done), lambda show: show_done(done), done.ok)
+    elif any(each.speedup < 1 for each in done.compared):
+        warn("the same bits, but slower on this GPU than as compiled")
+    return Answer(
+        lambda: document(done), lambda show: show_done(done), done.ok and (done.out is not None or args.dry_run)
+    )
 
 
 def _asked(args: argparse.Namespace) -> Asked:
@@ -149,16 +159,11 @@ def _done(asked: Asked, args: argparse.Namespace) -> Done:
         if of_launch
         else None
     )
-    if not found.changed and not args.dry_run:
-        raise InputError(
-            f"{asked.where} is as good as the search finds: {found.cost_before.running:.3f} cycles per FFMA;"
-            " nothing was written"
-        )
     reason = objection(asked.function, found.words) if found.changed else None
     image = asked.image.patched(found.words, asked.function.name).image
-    results = _compared(asked, image) if args.verify and reason is None else ()
+    results = _compared(asked, image) if args.verify and found.changed and reason is None else ()
     done = Done(asked, found, worth, reason, results, None if args.dry_run else args.out)
-    if not done.ok or args.dry_run:
+    if not done.ok or not found.changed or args.dry_run:
         return Done(asked, found, worth, reason, results, None)
     try:
         Path(args.out).write_bytes(image)

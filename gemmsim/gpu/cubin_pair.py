@@ -44,13 +44,15 @@ MOST_RESTARTS = 5
 
 @dataclass(frozen=True)
 class Request:
-    """The point to run with both cubins; `timed` or only compared, with cuBLAS beside them or not."""
+    """The point to run with both cubins; `timed` or only compared, with cuBLAS beside them or not. `rivals` are further
+    cubins, timed in the same rounds."""
 
     point: Point
     before: str
     after: str
     timed: bool = False
     cublas: bool = False
+    rivals: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The request in one line."""
@@ -60,19 +62,20 @@ class Request:
     def from_json(cls, line: str) -> Request:
         """The request of such a line."""
         values = json.loads(line)
-        return cls(**{**values, "point": Point.from_dict(values["point"])})
+        return cls(**{**values, "point": Point.from_dict(values["point"]), "rivals": tuple(values["rivals"])})
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What came of a request: elements of C, guard bands among them, that are not the same bits; samples of each cubin
-    and of cuBLAS; or why there is nothing, in one line."""
+    """What came of a request: elements of C, guard bands among them, that are not the same bits; samples of each cubin,
+    of its rivals and of cuBLAS; or why there is nothing, in one line."""
 
     request: Request
     different: int = 0
     before_s: tuple[float, ...] = ()
     after_s: tuple[float, ...] = ()
     cublas_s: tuple[float, ...] = ()
+    rivals_s: tuple[tuple[float, ...], ...] = ()
     failure: str | None = None
     environment: dict[str, Any] | None = None
 
@@ -121,8 +124,9 @@ def require_gpu() -> None:
 
 def _compared(request: Request, answer: dict[str, Any]) -> Compared:
     before_s, after_s, cublas_s = (tuple(answer.get(name, ())) for name in ("before_s", "after_s", "cublas_s"))
+    rivals_s = tuple(map(tuple, answer.get("rivals_s", ())))
     different, failure, environment = answer.get("different", 0), answer.get("failure"), answer.get("environment")
-    return Compared(request, different, before_s, after_s, cublas_s, failure, environment)
+    return Compared(request, different, before_s, after_s, cublas_s, rivals_s, failure, environment)
 
 
 class _Process:
@@ -185,7 +189,8 @@ def run_pair(gpu: Gpu, request: Request) -> dict[str, Any]:
     point = request.point
     launch = kernel_named(point.kernel).launch(point.problem, point.tiling)
     with point_failures(gpu, point), ExitStack() as stack:
-        loaded = [load(gpu, _cubin(path), launch) for path in (request.before, request.after)]
+        cubins = (request.before, request.after, *request.rivals)
+        loaded = [load(gpu, _cubin(path), launch) for path in cubins]
         a, b = random_operands(point.problem, fresh_seed())
         buffers = stack.enter_context(Buffers(gpu, point, a, b))
         starts = [buffers.launcher(each) for each in loaded]
@@ -194,18 +199,18 @@ def run_pair(gpu: Gpu, request: Request) -> dict[str, Any]:
             buffers.poison_c()
             start()()
             left.append(buffers.downloaded_c())
-        answer: dict[str, Any] = {"different": int(np.count_nonzero(left[0] != left[1]))}
+        answer: dict[str, Any] = {"different": sum(int(np.count_nonzero(left[0] != each)) for each in left[1:])}
         if point.problem.flop <= VERIFIED_FLOP:
             verdict = verify(left[1], a, b, (point.tiling.block_m, point.tiling.block_n))
             if verdict.failure:
                 raise PointError(verdict.failure)
         if request.timed:
-            names = ["before_s", "after_s"]
             if request.cublas:
                 starts.append(_library(gpu, stack.enter_context(Cublas(gpu)), point, buffers))
-                names.append("cublas_s")
             before = stack.enter_context(flusher(gpu, starts[0], True))
-            answer |= dict(zip(names, in_turn(starts, before), strict=True))
+            samples_s = in_turn(starts, before)
+            answer |= {"before_s": samples_s[0], "after_s": samples_s[1], "rivals_s": samples_s[2 : len(cubins)]}
+            answer["cublas_s"] = samples_s[-1] if request.cublas else []
             answer["environment"] = software(gpu.facts) | under_load(gpu.facts, lambda: starts[1]()())
             buffers.poison_c()
             starts[1]()()

@@ -84,7 +84,7 @@ def simulate_launch(
     waves = [(first, lives(first.resident, first).cycles)]
     if (left := blocks - first.resident * device.sms) > 0:
         at_once = first.resident
-        later = Wave(at_once, 1, cold_share(problem, tiling, device, at_once), device.sms)
+        later = Wave(at_once, 1, float(cold_share(problem, tiling, device, at_once)), device.sms)
         alone, pair = lives(at_once, later).cycles, lives(2 * at_once, later)
         more = busiest(pair, left, device.sms)
         if rounds := more // at_once:

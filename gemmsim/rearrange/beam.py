@@ -8,7 +8,7 @@ order in which some FFMA would miss its last place is dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -43,10 +43,13 @@ ORDER_WEIGHT = 1e-3
 
 @dataclass(frozen=True)
 class Style:
-    """What a search may do: swap factors, and hold operands for longer than until the next FFMA."""
+    """What a search may do: swap factors, hold operands for longer than until the next FFMA, and over instructions
+    that are none. With a narrower window than the ports have it finds orders that rely less on reads that come late."""
 
-    swaps: bool = True
+    swaps: bool = False
     long_holds: bool = True
+    over_others: bool = True
+    window_cycles: int = 3
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class Beam:
     ) -> None:
         self.style = style
         self.loop, self.stream, self.found = loop, stream, found
+        file = replace(file, window_cycles=min(style.window_cycles, file.window_cycles))
         self.machine: PortMachine = port_machine(file)
         self.registers = np.array([loop[place].ffma for place in found.places], np.int32).reshape(-1, 4)
         self.first, self.last = np.array(found.first), np.array(found.last)
@@ -160,6 +164,8 @@ class Beam:
         for slot, bank in enumerate(banks[:SLOTS]):
             if bank != NO_BANK:
                 orders.kept[:, bank, slot] = NONE
+        if not self.style.over_others or not self._stays(place):
+            orders.kept[:] = NONE
 
     def _ffma(self, orders: _Orders, place: int, width: int, names: Array, random: np.random.Generator) -> bool:
         """Put one FFMA at a place, in the best ways; False where there is none for any order."""
@@ -192,6 +198,8 @@ class Beam:
         self._advance(orders, rows[pair], which[pair], names, place)
         orders.state, orders.cost = after[picked], cost.ravel()[picked]
         self._keep(orders, values[pair, swapped], banks[pair, swapped], flag)
+        if not self._stays(place):
+            orders.kept[:] = NONE
         orders.history.append((rows[pair], (which[pair] << 3 | swapped << 2 | flag)))
         self._drop_alike(orders, score.ravel()[picked], width)
         return True

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gemmsim.rearrange.decode import Operation, Span
-from gemmsim.rearrange.waits import Known
+from gemmsim.rearrange.waits import SET_CYCLES, Known
 
 FFMA_CYCLES, MIXED_CYCLES = 4, 8
 """Cycles from an FFMA to one that uses its result; the same to or from any other instruction, on the safe side."""
@@ -101,7 +101,8 @@ class _Bounds:
             cycles = FFMA_CYCLES if result else 1
             self.edges[before, after] = max(self.edges.get((before, after), 0), cycles)
         elif other.ffma is not None:
-            cycles = min(MIXED_CYCLES, apart) if result and not one.variable else 1
+            wanted = SET_CYCLES if one.variable else MIXED_CYCLES if result else 1
+            cycles = min(wanted, apart)
             self.first[after] = max(self.first[after], self.place_from(self.starts[before] + cycles))
             if result and one.variable:
                 self.first[after] = max(self.first[after], self.expected(before, after))

@@ -11,13 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gemmsim.machine_code.encoding import REUSE, field
 from gemmsim.rearrange.decode import IN_QUEUE, PLAIN, Operation, Span
-from gemmsim.rearrange.scoreboards import Pending, in_the_way, states
+from gemmsim.rearrange.scoreboards import Pending, State, in_the_way, states
 
 FFMA_CYCLES = 4
 """From an FFMA until another can read its result; compiled code goes as low as this, and never lower."""
 MIXED_CYCLES = 8
 """The same between an FFMA and another instruction of fixed latency, either way: more than any of them takes."""
 BANKS = 2
+MOST_STALL = 11
+"""The longest stall beside a flag. With a longer one, none, or a yield, no compiled code has flags, and their bits are
+taken to mean something else."""
 SLOTS = "ABCD"
 """Their flags, from the lowest bit on; what the last one does is not known."""
 FREE = ("ffma", "float", "integer", "move", "uniform", "shared_load")
@@ -37,14 +40,14 @@ def _scoreboards(before: Sequence[Operation], after: Sequence[Operation], blocks
     """Every result is waited for before use; and where order matters to others, no more is under way than was."""
     was = dict(states(before, blocks))
     for number, state in states(after, blocks):
-        each, old = after[number], was.get(number, {})
+        each, old = after[number], was.get(number, State())
         broken = in_the_way(each, state)
-        if each.ffma is None:
+        if each.ffma == before[number].ffma:
             broken -= in_the_way(before[number], old)
         if broken:
             return _too_early(each, after, min(broken))
         if each.ffma is None and each.kind not in FREE:
-            more = {pending for pending in state if pending not in old}
+            more = state.pending.keys() - old.pending.keys()
             if more:
                 return f"{_named(each)} no longer waits for {_named(after[min(more).by])}"
     return None
@@ -137,6 +140,8 @@ def stale_flag(code: Sequence[Operation], span: Span) -> str | None:
         flags = field(each.instruction.word or 0, REUSE)
         if flags >> len(PLAIN):
             return f"{_named(each)} has a flag of unknown meaning"
+        if flags and not (each.control.yield_bit and 1 <= each.control.stall <= MOST_STALL):
+            return f"{_named(each)} has a flag beside a yield, or a stall that allows none"
         for slot, register in each.slots:
             if flags >> SLOTS.index(slot) & 1 and not _kept(code, number, span.last, slot, register):
                 return f"{_named(each)} keeps R{register} for nobody who reads it so"

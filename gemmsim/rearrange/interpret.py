@@ -3,7 +3,8 @@
 It takes nothing from the optimiser or the verifier. Registers hold whole numbers. Results appear some cycles after
 issue, those of loads after a time that is drawn anew each time, loads of shared memory one after the other; who reads a
 register while a result is on its way gets rubbish. Stores read their operands late. What is kept for reuse is the value
-that was read, whatever has become of the register since.
+that was read, whatever has become of the register since. A scoreboard is set some cycles behind the access, and who
+waits for it sooner does not wait.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gemmsim.errors import InputError
-from gemmsim.machine_code.encoding import NO_BARRIER
 from gemmsim.machine_code.sass import Instruction
 from gemmsim.registers.instruction_streams import RZ
 
@@ -24,6 +24,8 @@ ORDER = 1_000_003
 FIXED_CYCLES = {"FFMA": 4, "IADD3": 6, "MOV": 6}
 LOAD_CYCLES, READ_CYCLES = (20, 60), (2, 12)
 """The least and the most from issue until a load has its result, and until an access has read its operands."""
+SET_CYCLES = 2
+"""Cycles until a scoreboard is set."""
 BANKS, SLOTS = 2, "ABC"
 PLACES = 1 << 20
 _SOURCE = re.compile(r"R(\d+|Z)(\.reuse)?")
@@ -50,7 +52,7 @@ class Machine:
     def __post_init__(self) -> None:
         self._coming: list[tuple[int, int, int, int]] = []  # (cycle, number, register, value)
         self._reading: list[tuple[int, int, tuple[int, ...]]] = []  # (cycle, number, registers) of stores
-        self._free = [0] * NO_BARRIER
+        self._boards: list[tuple[int, int, int]] = []  # (scoreboard, cycle from which on it is set, cycle of its end)
         self._kept: dict[tuple[int, str], tuple[int, int]] = {}
         self._issued = self._loads_done = self._reads_done = 0
         self.stores: list[tuple[int, ...]] = []
@@ -82,19 +84,22 @@ class Machine:
 
     def _issue(self, each: Instruction, key: int) -> None:
         control = each.control
-        for board in range(NO_BARRIER):
-            if control.wait_mask >> board & 1:
-                self.now = max(self.now, self._free[board])
+        self._wait(control.wait_mask)
         self._land(self.now)
         self._issued += 1
         handler = getattr(self, f"_do_{each.opcode.lower()}", None)
         if handler is None:
             raise InputError(f"{each.text} cannot be run on paper")
         done, read = handler(each, key)
-        for board, cycle in ((control.write_barrier, done), (control.read_barrier, read)):
-            if board != NO_BARRIER:
-                self._free[board] = max(self._free[board], cycle)
+        for board, end in ((control.write_barrier, done), (control.read_barrier, read)):
+            self._boards.append((board, self.now + SET_CYCLES, end))
         self.now += max(control.stall, 1)
+
+    def _wait(self, mask: int) -> None:
+        """Wait until the scoreboards of a mask that are set by now are free."""
+        ends = [end for board, since, end in self._boards if mask >> board & 1 and since <= self.now]
+        self.now = max([self.now, *ends])
+        self._boards = [each for each in self._boards if each[2] > self.now or each[1] > self.now]
 
     def _read(self, register: int) -> int:
         """A register as an instruction finds it now."""

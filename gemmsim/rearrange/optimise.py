@@ -35,15 +35,42 @@ from gemmsim.sub_core import Residents, latencies, loop_cycles_per_ffma
 
 WIDTH = 32
 """Orders that the search carries along."""
-SEARCHES = 6
-"""Searches, each with other random numbers; the best order of all is taken."""
-LOAD_PLACES = (48, 32, 96)
-"""Places behind a load where its result is first asked for, in one search after the other."""
+LATE = 10**6
+"""In place of places behind a load: never sooner than the compiler asks for it."""
 LEAST_GAIN = 0.005
 """A loop whose predicted time shrinks by no more is left as it is."""
-STYLE = Style()
-"""What a search may do where nobody says."""
 BANKS = 2
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One search: what it may do, the places behind a load where its result is first asked for, and its random
+    numbers."""
+
+    style: Style
+    load_places: int
+    seed: int
+
+
+STYLES = (
+    Style(),
+    Style(long_holds=False),
+    Style(over_others=False),
+    Style(over_others=False, window_cycles=2),
+    Style(window_cycles=1),
+)
+LOAD_PLACES = (48, LATE, 96)
+
+
+def trials(count: int) -> tuple[Trial, ...]:
+    """The first so many searches, each unlike those before."""
+    styles, places = len(STYLES), len(LOAD_PLACES)
+    return tuple(Trial(STYLES[seed % styles], LOAD_PLACES[seed % places], seed) for seed in range(count))
+
+
+TRIALS = tuple(Trial(Style(window_cycles=1), places, seed) for seed, places in enumerate((LATE, 96) * 3))
+"""Those of which the command takes the best: on an H200 orders that need no window were the fastest on average, of 114
+orders of six kernels, and the more so the later they ask for what is loaded."""
 
 Tell = Callable[[int, int], None]
 """Gets (steps done, all steps)."""
@@ -94,7 +121,7 @@ def rearranged(
     function: Function,
     residents: Residents | None = None,
     width: int = WIDTH,
-    searches: int = SEARCHES,
+    searches: Sequence[Trial] = TRIALS,
     tell: Tell | None = None,
 ) -> Rearranged:
     """The best order of the main loop's FFMA that was found, perhaps the compiler's own; always the same for the same
@@ -103,22 +130,15 @@ def rearranged(
     Raises InputError for an architecture that is not verified, a function without a main loop, a text without words,
     and instructions in the loop whose registers are not known.
     """
-    residents = residents or Residents(warps=2)
     source = Source.of(function)
-    cost_before = cost(source.loop, residents, source.file)
-    best, best_cost, best_words = source.loop, cost_before, source.words
-    steps = searches * len(source.code)
-    for seed in range(searches):
-        words = source.searched(width, seed, _telling(tell, seed * len(source.code), steps))
-        if words is None:
-            continue
-        loop = main_loop(with_words(function, words))
-        found = cost(loop, residents, source.file)
-        if found.running < best_cost.running:
-            best, best_cost, best_words = loop, found, words
-    if best_cost.running > cost_before.running * (1 - LEAST_GAIN):
-        best, best_cost, best_words = source.loop, cost_before, source.words
-    return Rearranged(source.loop, best, best_words, cost_before, best_cost, residents)
+    steps = len(searches) * len(source.code)
+    best = compiled = source.as_compiled(residents or Residents(warps=2))
+    least = compiled.cost_before.running * (1 - LEAST_GAIN)
+    for number, trial in enumerate(searches):
+        found = source.tried(trial, compiled, width, _telling(tell, number * len(source.code), steps))
+        if found is not None and found.cost_after.running < min(least, best.cost_after.running):
+            best = found
+    return best
 
 
 def _telling(tell: Tell | None, begun: int, steps: int) -> Callable[[int], None] | None:
@@ -173,14 +193,28 @@ class Source:
         """Where its FFMA may go, what a load brings not sooner than so many places behind it."""
         return dependences(self.code, self.places.start, self.spans, self.known, load_places)
 
+    def as_compiled(self, residents: Residents) -> Rearranged:
+        """The function as it is."""
+        known = cost(self.loop, residents, self.file)
+        return Rearranged(self.loop, self.loop, self.words, known, known, residents)
+
+    def tried(
+        self, trial: Trial, compiled: Rearranged, width: int = WIDTH, tell: Callable[[int], None] | None = None
+    ) -> Rearranged | None:
+        """What one search has found, better than as compiled or not; None where it found nothing."""
+        words = self.searched(trial, width, tell)
+        if words is None:
+            return None
+        after = main_loop(with_words(self.function, words))
+        return replace(compiled, after=after, words=words, cost_after=cost(after, compiled.residents, self.file))
+
     def searched(
-        self, width: int, seed: int, tell: Callable[[int], None] | None = None, style: Style = STYLE
+        self, trial: Trial, width: int = WIDTH, tell: Callable[[int], None] | None = None
     ) -> tuple[int, ...] | None:
-        """The words of the function with the order that one search has found, better or not; None where it found
-        none."""
-        found = self.found(LOAD_PLACES[seed % len(LOAD_PLACES)])
+        """The words of the function with the order that one search has found; None where it found none."""
         stream = stream_of_loop(self.loop, self.file).instructions
-        choices = Beam(self.code, stream, found, self.file, style).search(width, seed, tell)
+        beam = Beam(self.code, stream, self.found(trial.load_places), self.file, trial.style)
+        choices = beam.search(width, trial.seed, tell)
         return None if choices is None else self.with_order(choices)
 
     @property

@@ -15,7 +15,10 @@ PASSES = 2
 
 Entry = tuple[int, int, str]
 """(instruction, register, LOADED or USED)."""
+SET_CYCLES = 4
+"""Cycles behind an access from which on a wait is sure to find its scoreboard set: two more than it takes."""
 QUEUE = ("shared_load", "shared_store")
+COPY = "global_copy"
 UNORDERED = ("ffma", "float", "integer", "move", "uniform", "shared_load")
 """Kinds before which nothing more needs to have ended than what they use."""
 SLOW = ("global_load", "local", "atomic")
@@ -23,49 +26,62 @@ SLOW = ("global_load", "local", "atomic")
 
 @dataclass
 class Underway:
-    """What is under way, and the scoreboards that tell its end, in the order in which they should be asked."""
+    """What is under way at cycle `now`, and the scoreboards that tell its end, in the order in which they should be
+    asked, each with the cycle from which on it does."""
 
-    entries: dict[Entry, tuple[int, ...]] = field(default_factory=dict)
+    entries: dict[Entry, dict[int, int]] = field(default_factory=dict)
     slow: set[int] = field(default_factory=set)
+    now: int = 0
 
-    def wait(self, mask: int) -> list[Entry]:
-        """Wait for these scoreboards; what has ended."""
-        ended = [entry for entry, boards in self.entries.items() if any(mask >> board & 1 for board in boards)]
+    def wait(self, mask: int, trusted: bool = False) -> list[Entry]:
+        """Wait for these scoreboards; what has ended. Where the compiler waits, they are `trusted` to be set."""
+        ended = [
+            entry
+            for entry, boards in self.entries.items()
+            if any(mask >> board & 1 and (trusted or since <= self.now) for board, since in boards.items())
+        ]
         for entry in ended:
             del self.entries[entry]
         self.slow = {board for board in self.slow if not mask >> board & 1}
         return ended
 
     def issue(self, number: int, each: Operation) -> None:
-        """An instruction issues."""
-        if not each.variable or not each.executed:
-            return
+        """An instruction issues, and the next one can."""
+        if each.variable and each.executed:
+            self._begin(number, each)
+        self.now += max(each.control.stall, 1)
+
+    def _begin(self, number: int, each: Operation) -> None:
         control = each.control
         done = () if control.write_barrier == NO_BARRIER else (control.write_barrier,)
         read = done if control.read_barrier == NO_BARRIER else (control.read_barrier, *done)
-        if each.kind in QUEUE:
-            for entry, boards in self.entries.items():
-                if entry[2] == USED and self._queued(entry):
-                    self.entries[entry] = (*boards, *read)
-                elif each.kind == "shared_load" and self._queued(entry):
-                    self.entries[entry] = (*boards, *done)
+        for entry, boards in self.entries.items():
+            queue = self._queues[entry]
+            if entry[2] == USED and (
+                (queue in QUEUE and each.kind in QUEUE) or (queue == COPY and each.kind in ("shared_load", COPY))
+            ):
+                self._tell(boards, read)
+            elif queue in QUEUE and each.kind == "shared_load":
+                self._tell(boards, done)
         if each.kind in SLOW:
             self.slow.update(done)
-        if each.kind != "global_copy" or read:
-            for register in each.reads:
-                self._put((number, register, USED), read, each.kind in QUEUE)
+        for register in each.reads:
+            self._put((number, register, USED), read, each.kind)
         for register in each.writes:
-            self._put((number, register, LOADED), done, each.kind == "shared_load")
+            self._put((number, register, LOADED), done, each.kind if each.kind == "shared_load" else "")
 
-    def _put(self, entry: Entry, boards: tuple[int, ...], queued: bool) -> None:
-        self.entries[entry] = boards
-        (self._in_queue.add if queued else self._in_queue.discard)(entry)
+    def _tell(self, boards: dict[int, int], more: Sequence[int]) -> None:
+        """Scoreboards that are set now tell of something too."""
+        for board in more:
+            boards.setdefault(board, self.now + SET_CYCLES)
 
-    def _queued(self, entry: Entry) -> bool:
-        return entry in self._in_queue
+    def _put(self, entry: Entry, boards: Sequence[int], queue: str) -> None:
+        self.entries[entry] = {}
+        self._tell(self.entries[entry], boards)
+        self._queues[entry] = queue
 
     def __post_init__(self) -> None:
-        self._in_queue: set[Entry] = set()
+        self._queues: dict[Entry, str] = {}
 
     def before(self, each: Operation) -> list[Entry]:
         """What must have ended before an instruction issues."""
@@ -73,15 +89,17 @@ class Underway:
         return [
             entry
             for entry in self.entries
-            if (entry[1] in writes and not (entry[2] == USED and self._queued(entry) and each.kind in QUEUE))
+            if (entry[1] in writes and not (entry[2] == USED and self._queues[entry] in QUEUE and each.kind in QUEUE))
             or (entry[2] == LOADED and entry[1] in reads)
         ]
 
     def board(self, entry: Entry) -> int | None:
-        """The scoreboard to ask for an entry: its own, or one that no slower load keeps."""
+        """The scoreboard to ask for an entry: of those that are set its own, or one that no slower load keeps; where
+        none is set yet, its own."""
         boards = self.entries[entry]
-        quick = [board for board in boards if board not in self.slow]
-        return next(iter(quick or boards), None)
+        ready = [board for board, since in boards.items() if since <= self.now]
+        quick = [board for board in ready if board not in self.slow]
+        return next(iter(quick or ready or boards), None)
 
 
 def _walk(code: Sequence[Operation], loop: range) -> Iterator[tuple[int, int]]:
@@ -107,7 +125,7 @@ def compiled_waits(code: Sequence[Operation], loop: range) -> Known:
     under_way: dict[int, frozenset[Entry]] = {}
     for turn, number in _walk(code, loop):
         each = code[number]
-        for entry in state.wait(each.control.wait_mask):
+        for entry in state.wait(each.control.wait_mask, trusted=True):
             if turn == PASSES - 1 and entry[2] == LOADED and entry[0] in loop:
                 waited.setdefault(entry[0], number - loop.start)
         if turn >= 0 and each.kind not in UNORDERED:
@@ -122,7 +140,9 @@ def with_waits(code: Sequence[Operation], loop: range, known: Known) -> list[Ope
     state = Underway()
     for turn, number in _walk(code, loop):
         each = code[number]
-        state.wait(masks[number] if turn >= 0 else each.control.wait_mask)
+        if turn < 0 or each.ffma is None:
+            state.wait(each.control.wait_mask, trusted=True)
+        state.wait(masks.get(number, 0))
         if turn >= 0:
             needed = state.before(each)
             if each.ffma is None and each.kind not in UNORDERED:
