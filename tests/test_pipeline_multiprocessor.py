@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.pipeline.multiprocessor import CODE_AHEAD, CODE_INSTRUCTIONS, SUB_CORES, run
+from gemmsim.pipeline.memory import Memory, Request
+from gemmsim.pipeline.multiprocessor import CODE_AHEAD, CODE_INSTRUCTIONS, MEMORY_QUEUE, SUB_CORES, run
 from gemmsim.pipeline.program import Action, Step, Steps
 from gemmsim.pipeline.timing import Cost, Costs, Timing
 from gemmsim.pipeline.work import Issued, Work
@@ -164,6 +165,93 @@ def test_a_loop_beyond_the_cache_of_code_is_fetched_again_in_each_pass():
         warm = loop(*steps, passes=9, warps=1) - loop(*steps, passes=8, warps=1)
         fetched = loop(*steps, passes=9, warps=1, at=cold) - loop(*steps, passes=8, warps=1, at=cold)
         assert (fetched > 1.2 * warm) == grows
+
+
+def test_blocks_end_when_their_last_step_does_and_a_launch_with_its_stores():
+    ran = run(Work((Step(7, 7, action="global_store"),), (), (), 0, 1, 1, 1), COSTS, PLAIN)
+    assert ran.block_ends == (7,)
+    assert ran.cycles == pytest.approx(7 + 1 + 128 * 0.04)  # looked up, then under way
+
+
+def test_an_ffma_takes_a_little_more_than_its_ports_say():
+    assert lone(MULTIPLY, at=PLAIN.with_(ffma_late_cycles=0.25)) == 16 + 16 * 0.25
+    assert lone(Step(16, 16), at=PLAIN.with_(ffma_late_cycles=0.25)) == 16
+
+
+def test_the_oldest_warp_that_can_goes_on():
+    """Three blocks, a warp of each on every sub-core, twice a result of 24 cycles and 30 cycles of work with it.
+
+    The first has its result at 25, works until 55 and asks for the next, to be there at 80; the second works from 56
+    to 86. Then the third has waited since 27, but the first goes before it, until 117, and so does the second, until
+    147; the third works until 177, has its second result at 202, and ends at 232.
+    """
+    told = list[Issued]()
+    work = Work((), (Step(1, 1, action="other", written=0), Step(30, 30, (0,))), (), 2, 3, 3, SUB_CORES)
+    assert run(work, COSTS, PLAIN, told.append).block_ends == (117, 147, 232)
+    ends = {number: max(each.end for each in told if each.block == number) for number in range(3)}
+    assert ends == {0: 117, 1: 147, 2: 232}
+
+
+def test_a_block_that_follows_is_younger_than_those_that_are_there():
+    # Two blocks at once: the third begins where the first ended, at 60 + 500; then the second has gone on alone.
+    told = list[Issued]()
+    run(Work((), (Step(30, 30),), (), 2, 3, 2, SUB_CORES), COSTS, PLAIN.with_(block_turnover_cycles=10), told.append)
+    # the first until 60; the second, begun meanwhile, until 120, though the third could begin at 70
+    assert [each.block for each in told if each.sub_core == 0] == [0, 0, 1, 1, 2, 2]
+    assert [each.start for each in told if each.sub_core == 0] == [0, 30, 60, 90, 120, 150]
+
+
+SLOW_LOAD = Step(1, 1, action="shared_load", registers=2)
+"""Its 100 wavefronts keep the data stage busy."""
+SLOW_COSTS: Costs = {("shared_load", 2): Cost(1, 100, 0)}
+
+
+def test_so_many_accesses_wait_in_front_of_the_queues_and_no_more():
+    told = list[Issued]()
+    run(Work((SLOW_LOAD,) * 8, (), (), 0, 1, 1, 1), SLOW_COSTS, PLAIN, told.append)
+    # served are they from 1, 101, 201... on: the first at once, five wait, the next is issued when the second is served
+    assert MEMORY_QUEUE == 5
+    assert [each.start for each in told] == [0, 1, 2, 3, 4, 5, 101, 201]
+
+
+def test_other_warps_go_on_where_accesses_wait_but_not_with_accesses():
+    told = list[Issued]()
+    steps = (MULTIPLY, *(SLOW_LOAD,) * 7)
+    run(Work(steps, (), (), 0, 1, 1, SUB_CORES + 1), SLOW_COSTS, PLAIN, told.append)
+    first, fifth = ([each for each in told if each.warp == warp] for warp in (0, SUB_CORES))
+    assert first[0].sub_core == fifth[0].sub_core
+    # four sub-cores take turns: the first one's second load is served behind all their first ones
+    assert [each.start for each in first] == [0, *range(16, 22), 17 + 4 * 100]
+    assert fifth[0].start == 22  # its FFMA, as soon as the older warp can do no more
+    assert fifth[1].start > first[-1].start
+
+
+@pytest.mark.parametrize("warps", [1, 4, 9])
+@pytest.mark.parametrize("action", ["shared_load", "global_load", "global_store"])
+def test_never_do_more_accesses_of_a_sub_core_wait(action: Action, warps: int, monkeypatch):
+    """Of all that a sub-core has issued, no more than five have not begun to be served."""
+    told, served = list[Issued](), list[float]()
+    ask_of = Memory.request
+
+    def request(memory: Memory, action: Action, registers: int) -> Request:
+        ask = ask_of(memory, action, registers)
+
+        def spy(now: float) -> tuple[float, float]:
+            there, read = ask(now)
+            served.append(read - PLAIN.operand_cycles)
+            return there, read
+
+        return spy
+
+    monkeypatch.setattr(Memory, "request", request)
+    costs = {of: Cost(7, 7, 128) for of in COSTS}
+    work = Work((), (Step(1, 1, action=action),), (), 12, 2, 1, warps)
+    run(work, costs, PLAIN, told.append)
+    for core in range(SUB_CORES):
+        own = [(each.start, began) for each, began in zip(told, served, strict=True) if each.sub_core == core]
+        waiting = [sum(began > start for _, began in own[:number]) for number, (start, _) in enumerate(own)]
+        assert max(waiting, default=0) <= MEMORY_QUEUE - 1  # beside the one that is issued
+        assert warps < SUB_CORES or max(waiting) == MEMORY_QUEUE - 1
 
 
 # Limits

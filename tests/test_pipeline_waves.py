@@ -151,7 +151,7 @@ def test_everything_is_new_where_l2_keeps_nothing():
 
 @given(FEW, st.integers(1, 300), st.integers(1, 64), st.integers(1, 8), st.sampled_from([1, 2, 4]), st.integers(1, 9))
 def test_new_rows_are_those_of_strips_that_a_wave_begins(m: int, n: int, k: int, resident: int, split: int, group: int):
-    """Block by block, over waves that begin everywhere in a strip where waves begin; exact where they fit into strips or
+    """Block by block, over waves that begin everywhere in a strip where waves can; exact where they fit into strips or
     strips into them, and else as if they began anywhere."""
     tiling = Tiling(64, 32, 8, 4, 4, split_k=split, group=group)
     problem = blocks_of(m, n, tiling, k)
