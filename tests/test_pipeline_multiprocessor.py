@@ -193,7 +193,7 @@ def test_the_oldest_warp_that_can_goes_on():
 
 
 def test_a_block_that_follows_is_younger_than_those_that_are_there():
-    # Two blocks at once: the third begins where the first ended, at 60 + 500; then the second has gone on alone.
+    # Two blocks at once on every sub-core, and a third where the first ended.
     told = list[Issued]()
     run(Work((), (Step(30, 30),), (), 2, 3, 2, SUB_CORES), COSTS, PLAIN.with_(block_turnover_cycles=10), told.append)
     # the first until 60; the second, begun meanwhile, until 120, though the third could begin at 70
@@ -223,7 +223,8 @@ def test_other_warps_go_on_where_accesses_wait_but_not_with_accesses():
     # four sub-cores take turns: the first one's second load is served behind all their first ones
     assert [each.start for each in first] == [0, *range(16, 22), 17 + 4 * 100]
     assert fifth[0].start == 22  # its FFMA, as soon as the older warp can do no more
-    assert fifth[1].start > first[-1].start
+    # the older warp's last load leaves room behind its third, at 17 + 8 * 100: the younger one has waited longer
+    assert fifth[1].start == 17 + 8 * 100
 
 
 @pytest.mark.parametrize("warps", [1, 4, 9])

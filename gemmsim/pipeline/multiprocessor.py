@@ -143,7 +143,7 @@ class _Multiprocessor:
                     if go < soonest:
                         soonest = go
                 else:
-                    due[core.number] = soonest
+                    core.current, due[core.number] = None, soonest
                     continue
             issue(warp, core, now)
         ends = sorted(self.block_ends)
