@@ -23,7 +23,7 @@ from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
 from gemmsim.pipeline.timing import Timing, timing
-from gemmsim.pipeline.waves import cold_share, fits_in_l2
+from gemmsim.pipeline.waves import fits_in_l2
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.spills import LINE_BYTES, Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
@@ -164,7 +164,8 @@ def launch_rounds(
     later: Any = cold[0]
     latest: Any = cold[0]
     if np.any(fits_in_l2(problem, device)):
-        again = cold_share(problem, tiling, device, resident)
+        new_rows = tiling.block_m / (tiling.block_m + tiling.block_n)  # of A in each wave; B is known by then
+        again = np.where(fits_in_l2(problem, device), new_rows, 1.0)
         later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
         next_chain = chain(later, again_later)
         last_chain = np.where(begun, next_chain, first_chain)

@@ -147,7 +147,7 @@ class _Multiprocessor:
                     continue
             issue(warp, core, now)
         ends = sorted(self.block_ends)
-        return Ran(max(*ends, self.memory.data, self.memory.below), tuple(ends))
+        return Ran(float(max(*ends, self.memory.data, self.memory.below)), tuple(ends))
 
     def wake(self, core: _SubCore, when: float) -> None:
         """Let a sub-core look for work at some time, unless it does so earlier."""
