@@ -60,9 +60,14 @@ def test_copies_of_words_take_a_cycle_more_of_the_tags(registers: int, more: int
     assert there == pytest.approx(3 + more + 128 * registers * 0.02 + 500)
 
 
-def test_partial_sums_come_from_l2():
-    memory = Memory({}, MISSES.with_(l1_misses=0.0))
-    assert memory.request("global_load", 4)(7) == (7 + 500, 7 + MISSES.operand_cycles)
+def test_partial_sums_are_whole_lines_in_l2():
+    memory = Memory(COSTS, MISSES.with_(l1_misses=0.0))
+    assert memory.request("partial_store", 4)(0) == (4 + 12, 4 + 12)  # four lookups, then the operands are read
+    assert memory.below == pytest.approx(4 + 4 * 128 * 0.04)
+    memory = Memory({}, MISSES.with_(l1_misses=0.0))  # no cost is known of such loads: they miss all the same
+    there, read = memory.request("global_load", 4)(7)
+    assert (there, read) == (pytest.approx(7 + 4 + 4 * 128 * 0.02 + 500), 7 + 4 + 12)
+    assert memory.data == 7 + 4 + 4
 
 
 @pytest.mark.parametrize(("share", "cycles"), [(0, 700), (0.25, 700 + 0.25 * 400), (1, 700 + 400)])

@@ -168,10 +168,3 @@ def test_new_rows_are_those_of_strips_that_a_wave_begins(m: int, n: int, k: int,
     known = new_rows * 64 / 96 + first_needed * 32 / 96
     fit = step == min(at_once, strip)
     assert abs(found - known) <= (0 if fit else step / 2 / max(at_once, strip)) * 64 / 96 + 1e-12
-
-
-def test_arrays_of_tilings_go_through_the_same_formula():
-    one = [Tiling(128, 128, 8, 8, 8, group=group) for group in (1, 2, 4, 8)]
-    many = Tiling(*(np.full(4, each) for each in (128, 128, 8, 8, 8)), group=np.array([1, 2, 4, 8]))
-    problem = Problem(4096, 4096, 512)
-    assert cold_share(problem, many, H200, 1).tolist() == [cold_share(problem, each, H200, 1) for each in one]
