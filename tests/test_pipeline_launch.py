@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -152,7 +153,7 @@ def test_what_further_passes_add_holds_for_each_block(monkeypatch):
 # Below L1
 
 
-def below_of(wave: Wave, **known: float | None) -> Timing:
+def below_of(wave: Wave, **known: Any) -> Timing:
     """The timing of a wave of a launch of `shared`."""
     problem, of = Problem(2048, 2048, 2048), kernel("shared")
     tiling = default_tiling(of)

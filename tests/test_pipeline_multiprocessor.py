@@ -222,9 +222,9 @@ def test_other_warps_go_on_where_accesses_wait_but_not_with_accesses():
     assert first[0].sub_core == fifth[0].sub_core
     assert [each.start for each in first[:7]] == [0, *range(16, 22)]
     assert fifth[0].start == 22  # its FFMA, as soon as the older warp can do no more
-    # Four sub-cores take turns, so this one's second load is served from 17 + 4 * 100 on, and leaves room. The warp that
-    # issued last has it, and all that follow; then the first one's last load has its turn, when after 7 loads of each
-    # sub-core and one more of this the next is served.
+    # Four sub-cores take turns, so this one's second load is served from 17 + 4 * 100 on, and leaves room. The warp
+    # that issued last has it, and all that follow; then the first one's last load has its turn, when after 7 loads of
+    # each sub-core and one more of this the next is served.
     assert [each.start for each in fifth[1:]] == [17 + 4 * number * 100 for number in range(1, 8)]
     assert first[7].start == 17 + (4 * 7 + 1) * 100
 
