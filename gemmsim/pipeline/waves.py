@@ -69,8 +69,8 @@ def cold_share(problem: Problem, tiling: Tiling, device: Device, resident: int) 
     else:
         new_rows = (at_once / 2 if strip % at_once else at_once) / strip
     new_columns = min(1.0, max(0, strip - at_once) / max(1, blocks.blocks - at_once))
-    rows, columns = float(tiling.block_m), float(tiling.block_n)
-    return (new_rows * rows + new_columns * columns) / (rows + columns)
+    rows, columns = tiling.block_m, tiling.block_n
+    return float((new_rows * rows + new_columns * columns) / (rows + columns))
 
 
 def fits_in_l2(problem: Problem, device: Device) -> Any:
