@@ -47,9 +47,9 @@ def recorded() -> Iterator[Launched]:
             yield kernel(point.kernel), point.problem, point.tiling
 
 
-def row(launched: Launched, cubin: Cubin, on: Device) -> Row:
-    """The row of a compiled launch."""
-    of, problem, tiling = launched
+def row(name: str, problem: Problem, tiling: Tiling, cubin: Cubin, on: Device) -> Row:
+    """The row of a compiled launch of a kernel."""
+    of = kernel(name)
     (function,) = disassembled_file(cubin.path)
     program = compiled_program(function, of, problem, tiling, on)
     return Row(of.name, code_macros(of, problem, tiling), sources_hash(of), cubin.compiler, rounded(program))
@@ -62,7 +62,8 @@ def main() -> None:
     jobs = [Job(of, of.launch(problem, tiling), on.capability) for of, problem, tiling in found]
     cubins = compiled_all(jobs)
     with ProcessPoolExecutor(available_cores()) as pool:
-        rows = list(pool.map(row, found, cubins, repeat(on), chunksize=8))
+        names, problems, tilings = zip(*((of.name, problem, tiling) for of, problem, tiling in found), strict=True)
+        rows = list(pool.map(row, names, problems, tilings, cubins, repeat(on), chunksize=8))
     if hashes() != before:
         sys.exit("the sources changed while they were compiled; once more, please")
     path = shipped_file(on.capability.sm)
