@@ -141,7 +141,8 @@ def test_what_further_passes_add_holds_for_each_block(monkeypatch):
     program = Program((), (Step(16, 16, ffma=16),), (), (Step(40, 40),))
     of = kernel("shared")
     tiling = default_tiling(of)
-    problem = Problem(tiling.block_m * 132, tiling.block_n * 5, 200)  # five blocks a multiprocessor, three at once
+    problem = Problem(tiling.block_m * 132, tiling.block_n * 5, 3200)  # five blocks a multiprocessor, three at once
+    assert program.passes(float(tiling.thread_m * tiling.thread_n * problem.k))[0] > 2 * MOST_PASSES
     few = simulate_launch(problem, of, tiling, H200, program, 3)
     monkeypatch.setattr(launch, "MOST_PASSES", 10**9)
     monkeypatch.setattr(launch, "STEPS", 10**9)
