@@ -32,8 +32,6 @@ UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""
 REGISTERS_OF_BATCH = 3 * UNROLLED
 """Registers that hold these operands, and what is beside them."""
-WORD_COPY_CYCLES = 5.0
-"""That a copy of 32 bits a lane keeps L1 busy: four lines to look up, and a wavefront. On an H200, 5.0."""
 INSTRUCTIONS_OF_MULTIPLICATION = 4.5
 """Of a kernel without tiles: two loads, the FFMA, and what addresses take."""
 FEW_LOADS, WIDEST = 3, 4
@@ -227,7 +225,8 @@ def demand_of(
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
     data = wavefronts + bytes_ / PASS_BYTES + lacking.lines
     if kernel.copies:  # of A's tile, element by element; lanes beyond the columns of B read its last ones, one by one
-        data = data + tiling.block_m * tiling.block_k / WARP_SIZE * WORD_COPY_CYCLES
+        lines = np.where(tiling.block_k % 8, 8, 4)  # of rows of A that a copy reads, 4 or 8 elements of each
+        data = data + tiling.block_m * tiling.block_k / WARP_SIZE * (lines + 1)  # and a wavefront: on an H200 5 for 4
         tiles = grid(problem, tiling)
         beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
         data = data + beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)
