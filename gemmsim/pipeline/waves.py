@@ -46,9 +46,9 @@ def busiest(pair: Ran, left: int, sms: int) -> int:
     rounds = np.arange(ceil_div(left, resident * sms) + 1)
     ends = np.concatenate([pair.block_ends[:resident], (second + period * rounds[:, None]).ravel()])
     slowness = np.linspace(1, 1 + UNEVEN, sms)
-    # The time at which all that are left have been handed out, to where blocks had ended by then.
-    until = np.partition((ends[:, None] * slowness).ravel(), left - 1)[left - 1]
-    return alike * resident + int(np.count_nonzero(ends <= until))
+    # Of blocks that end at once on one multiprocessor each gives way to another, as long as there are any.
+    takers = np.argsort(ends[:, None] * slowness, axis=None, kind="stable")[:left] % sms
+    return alike * resident + int(np.count_nonzero(takers == 0))
 
 
 def cold_share(problem: Problem, tiling: Tiling, device: Device, resident: int) -> float:
@@ -69,8 +69,8 @@ def cold_share(problem: Problem, tiling: Tiling, device: Device, resident: int) 
     else:
         new_rows = (at_once / 2 if strip % at_once else at_once) / strip
     new_columns = min(1.0, max(0, strip - at_once) / max(1, blocks.blocks - at_once))
-    rows, columns = float(tiling.block_m), float(tiling.block_n)
-    return (new_rows * rows + new_columns * columns) / (rows + columns)
+    rows, columns = tiling.block_m, tiling.block_n
+    return float((new_rows * rows + new_columns * columns) / (rows + columns))
 
 
 def fits_in_l2(problem: Problem, device: Device) -> Any:
