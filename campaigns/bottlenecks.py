@@ -20,9 +20,9 @@ from gemmsim.errors import GemmsimError, InputError, MachineError
 from gemmsim.gpu.counters import complaint, profile
 from gemmsim.gpu.machine import GpuMachine
 from gemmsim.kernels import KERNELS
-from gemmsim.predict import predict
 from gemmsim.record_files import check_writable, read_points
 from gemmsim.records import Point
+from gemmsim.routes import predicted_time
 from gemmsim.streams import say
 
 METRICS = {
@@ -90,7 +90,7 @@ def rows(lines: Sequence[str]) -> list[tuple[Point, str, str, Mapping[str, float
     for line in lines:
         data = json.loads(line)
         point = Point.from_dict(data["point"])
-        said = predict(point.problem, KERNELS[point.kernel], point.tiling, device("h200")).bound_by
+        said = predicted_time(point.problem, KERNELS[point.kernel], point.tiling, device("h200")).bound_by
         found.append((point, TERMS[str(said)], bottleneck(data["metrics"]), data["metrics"]))
     return found
 

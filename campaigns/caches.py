@@ -75,16 +75,73 @@ TILINGS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("double_buffer", "128x128x16x8x8", {"vector": 4, "swizzle": 16}),
     ("async", "64x64x16x32x32x8x4", {"stages": 2, "group": 4}),
 )
-PER_LARGE, PER_SMALL = 6, 5
-"""Tilings at each size: the next ones of the list, round and round."""
+MORE_LARGE = (
+    (4096, 4096, 4096),
+    (2048, 2048, 8192),
+    (8192, 8192, 1024),
+    (3000, 5000, 4000),
+    (5120, 5120, 5120),
+    (5000, 3000, 4000),
+    (2560, 2560, 2560),  # not much more than L2 holds
+    (4096, 4096, 8192),
+    (6144, 2048, 6144),
+    (2048, 6144, 6144),
+    (1536, 1536, 12288),
+    (3584, 3584, 3584),
+    (12288, 1536, 2048),
+    (1536, 12288, 2048),
+    (4608, 4608, 1536),
+    (4001, 3203, 2999),
+)
+MORE_SMALL = (
+    (768, 768, 768),
+    (1280, 1280, 2560),
+    (1792, 1792, 1792),
+    (640, 2560, 2048),
+    (2560, 640, 2048),
+    (384, 384, 6144),
+    (3072, 3072, 256),
+    (1408, 2000, 1500),
+)
+MORE_TILINGS: tuple[tuple[str, str, dict[str, int]], ...] = (
+    ("double_buffer", "64x128x8x8x8", {"vector": 4, "pad_a": 4}),
+    ("naive", "8x32", {}),
+    ("async", "128x128x8x64x64x16x8", {"stages": 3, "pad_a": 4}),
+    ("register", "128x64x8x8x4", {"pad_a": 4}),
+    ("warp_tiled", "128x64x8x64x32x8x8", {"pad_a": 4}),
+    ("shared", "16x32x16", {}),
+    ("vectorized", "128x64x8x8x4", {"vector": 4, "pad_a": 4}),
+    ("double_buffer", "64x64x8x4x4", {"vector": 4, "pad_a": 4}),
+    ("async", "64x128x8x32x64x8x8", {"stages": 2, "pad_a": 4, "group": 4}),
+    ("naive", "16x16", {}),
+    ("register", "64x64x16x8x8", {"pad_a": 4}),
+    ("warp_tiled", "128x256x8x64x64x16x8", {"pad_a": 4}),
+    ("double_buffer", "128x64x16x8x8", {"vector": 4, "pad_a": 4}),
+    ("vectorized", "64x128x16x8x8", {"vector": 4, "pad_a": 4}),
+    ("async", "64x64x8x32x32x8x4", {"stages": 4, "pad_a": 4}),
+    ("shared", "32x16x32", {}),
+    ("warp_tiled", "64x64x16x32x32x8x4", {"pad_a": 4}),
+    ("double_buffer", "128x256x8x16x8", {"vector": 4, "pad_a": 4}),
+    ("naive", "4x64", {}),
+    ("async", "128x128x16x64x32x8x8", {"stages": 2, "pad_a": 4, "group": 8}),
+    ("vectorized", "64x64x16x8x4", {"vector": 4, "pad_a": 4}),
+    ("register", "128x128x16x8x8", {"pad_a": 4}),
+    ("async", "128x64x8x64x32x8x8", {"stages": 4, "pad_a": 4}),
+)
+ROUNDS = (
+    (TILINGS, 0, ((LARGE, 6), (SMALL, 5))),
+    (MORE_TILINGS, 0, ((MORE_LARGE, 4), (MORE_SMALL, 3))),
+    (TILINGS, 18, ((MORE_LARGE, 4), (MORE_SMALL, 1))),
+    (MORE_TILINGS, 5, ((LARGE, 4), (SMALL, 1))),
+)
+"""Tilings, which of them is the first, and at how many each size is counted: the next ones, round and round."""
 
 
 def points() -> Iterator[dict[str, Any]]:
     """The points: at each size the next few tilings."""
-    turn = 0
-    for sizes, each in ((LARGE, PER_LARGE), (SMALL, PER_SMALL)):
-        for m, n, k in sizes:
-            for kernel, extents, more in (TILINGS[(turn + i) % len(TILINGS)] for i in range(each)):
+    for tilings, turn, groups in ROUNDS:
+        for (m, n, k), each in ((size, each) for sizes, each in groups for size in sizes):
+            for kernel, extents, more in (tilings[(turn + i) % len(tilings)] for i in range(each)):
                 names = WARPED if kernel in ("warp_tiled", "async") else PLAIN
                 tiling = dict(zip(names, map(int, extents.split("x")), strict=False)) | more
                 yield {"m": m, "n": n, "k": k, "kernel": kernel, "tiling": tiling}

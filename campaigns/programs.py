@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 
 from campaigns.registers import compiled_all, hashes, launches
@@ -25,7 +25,7 @@ from gemmsim.register_table import Key, key_of, sources_hash
 from gemmsim.tiling import Tiling
 
 DEVICE = "h200"
-RECORDS = ("", "layouts", "copies", "counts", "times")
+RECORDS = ("", "layouts", "copies", "counts", "times", "cublas", "picks")
 
 Launched = tuple[Kernel, Problem, Tiling]
 
@@ -47,9 +47,9 @@ def recorded() -> Iterator[Launched]:
             yield kernel(point.kernel), point.problem, point.tiling
 
 
-def row(launched: Launched, cubin: Cubin, on: Device) -> Row:
-    """The row of a compiled launch."""
-    of, problem, tiling = launched
+def row(name: str, problem: Problem, tiling: Tiling, cubin: Cubin, on: Device) -> Row:
+    """The row of a compiled launch of a kernel."""
+    of = kernel(name)
     (function,) = disassembled_file(cubin.path)
     program = compiled_program(function, of, problem, tiling, on)
     return Row(of.name, code_macros(of, problem, tiling), sources_hash(of), cubin.compiler, rounded(program))
@@ -61,8 +61,9 @@ def main() -> None:
     found = list(asked(on).values())
     jobs = [Job(of, of.launch(problem, tiling), on.capability) for of, problem, tiling in found]
     cubins = compiled_all(jobs)
-    with ThreadPoolExecutor(available_cores()) as pool:
-        rows = list(pool.map(row, found, cubins, repeat(on)))
+    with ProcessPoolExecutor(available_cores()) as pool:
+        names, problems, tilings = zip(*((of.name, problem, tiling) for of, problem, tiling in found), strict=True)
+        rows = list(pool.map(row, names, problems, tilings, cubins, repeat(on), chunksize=8))
     if hashes() != before:
         sys.exit("the sources changed while they were compiled; once more, please")
     path = shipped_file(on.capability.sm)

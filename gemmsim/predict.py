@@ -27,6 +27,10 @@ from gemmsim.rounds import lanes_at_work, launch_rounds
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
 
+UNBUSY = ("latency", "launch")
+"""Terms that are no resource's."""
+BUSY = 0.6
+"""Share of the time of a launch's blocks from which on its busiest resource bounds it, as Nsight Compute has it."""
 LAUNCH_OVERHEAD_S = 3e-6
 """What events measure beyond the blocks' time, where nobody measured it."""
 
@@ -62,10 +66,22 @@ class Prediction:
 
     @property
     def bound_by(self) -> Any:
-        """The name of the longest term."""
-        longest = np.argmax(np.broadcast_arrays(*self.terms.values()), axis=0)
-        names = np.array(list(self.terms))[longest]
-        return names if longest.ndim else str(names)
+        """The name of the resource that is busiest, if it is busy for `BUSY` of the time; else of the longer of what is
+        none, `latency` and `launch`. What shared memory and global loads do counts together, as one stage does both; it
+        has the name of the longer. So do profilers tell bounds by throughput from bounds by latency."""
+        terms = dict(zip(self.terms, np.broadcast_arrays(*self.terms.values()), strict=True))
+        idle = np.stack([terms.pop(name) for name in UNBUSY])
+        both = terms["shared_memory"] + terms["l1"]
+        for name, other in (("shared_memory", "l1"), ("l1", "shared_memory")):
+            terms[name] = np.where(self.terms[name] >= self.terms[other], both, 0)
+        busy = np.stack(list(terms.values()))
+        working_s = self.time_s - self.terms["launch"]
+        names = np.where(
+            busy.max(axis=0) >= BUSY * working_s,
+            np.array(list(terms))[busy.argmax(axis=0)],
+            np.array(UNBUSY)[idle.argmax(axis=0)],
+        )
+        return names if names.ndim else str(names)
 
     @property
     def cycles(self) -> Any:

@@ -23,7 +23,7 @@ from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
 from gemmsim.pipeline.timing import Timing, timing
-from gemmsim.pipeline.waves import cold_share, fits_in_l2
+from gemmsim.pipeline.waves import fits_in_l2
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.spills import LINE_BYTES, Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
@@ -32,8 +32,6 @@ UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""
 REGISTERS_OF_BATCH = 3 * UNROLLED
 """Registers that hold these operands, and what is beside them."""
-WORD_COPY_CYCLES = 5.0
-"""That a copy of 32 bits a lane keeps L1 busy: four lines to look up, and a wavefront. On an H200, 5.0."""
 INSTRUCTIONS_OF_MULTIPLICATION = 4.5
 """Of a kernel without tiles: two loads, the FFMA, and what addresses take."""
 FEW_LOADS, WIDEST = 3, 4
@@ -164,7 +162,8 @@ def launch_rounds(
     later: Any = cold[0]
     latest: Any = cold[0]
     if np.any(fits_in_l2(problem, device)):
-        again = cold_share(problem, tiling, device, resident)
+        new_rows = tiling.block_m / (tiling.block_m + tiling.block_n)  # of A in each wave; B is known by then
+        again = np.where(fits_in_l2(problem, device), new_rows, 1.0)
         later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
         next_chain = chain(later, again_later)
         last_chain = np.where(begun, next_chain, first_chain)
@@ -226,7 +225,8 @@ def demand_of(
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
     data = wavefronts + bytes_ / PASS_BYTES + lacking.lines
     if kernel.copies:  # of A's tile, element by element; lanes beyond the columns of B read its last ones, one by one
-        data = data + tiling.block_m * tiling.block_k / WARP_SIZE * WORD_COPY_CYCLES
+        lines = np.where(tiling.block_k % 8, 8, 4)  # of rows of A that a copy reads, 4 or 8 elements of each
+        data = data + tiling.block_m * tiling.block_k / WARP_SIZE * (lines + 1)  # and a wavefront: on an H200 5 for 4
         tiles = grid(problem, tiling)
         beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
         data = data + beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)

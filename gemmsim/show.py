@@ -141,12 +141,11 @@ def prediction(asked: Configuration, found: Prediction) -> None:
         ("calibrated", _calibrated(device)),
     ]
     facts("Prediction", known)
-    longest_s = max(found.terms.values())
     table(
-        "What each resource would need on its own",
-        ("resource", "time", "of the longest"),
+        "What each resource would need on its own (one stage does shared memory and l1)",
+        ("resource", "time", "of the time"),
         (
-            (words(name), duration(seconds), percent(seconds / longest_s))
+            (words(name), duration(seconds), percent(seconds / found.time_s))
             for name, seconds in sorted(found.terms.items(), key=lambda term: -term[1])
         ),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cache_simulator import Machine, run
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from gemmsim.caches.company import company
@@ -18,7 +18,7 @@ from gemmsim.caches.dram import dram_reads, passes
 from gemmsim.caches.merging import crossing_share, merged_sectors, strides
 from gemmsim.caches.panels import panels, sectors_of_runs
 from gemmsim.caches.reuse import Capacity
-from gemmsim.caches.scalars import in_step, l2_capacity, scalars
+from gemmsim.caches.scalars import apart, in_step, l2_capacity, scalars
 from gemmsim.caches.traffic import cache_traffic, l1_bytes, l1_fills, past_l1
 from gemmsim.device import capability, device
 from gemmsim.kernels import KERNELS, kernel
@@ -94,6 +94,7 @@ def test_all_that_fits_is_read_once(launch):
 
 
 @given(launches())
+@example((Problem(32, 24, 24), Tiling(8, 24, 8, group=2), Machine(3, 1, 0, 1)))  # cuts a band of a single column
 def test_where_nothing_fits_each_block_reads_for_itself(launch):
     problem, tiling, machine = launch
     assume(tiling.split_k == 1)
@@ -151,7 +152,7 @@ def test_blocks_that_start_apart_read_more():
     problem, tiling, machine = Problem(128, 64, 64), Tiling(8, 16, 8), Machine(8, 2, 0, 350)
     for found in (
         [slow(problem, tiling, machine, spread=spread)["dram_reads"] for spread in (0.0, 1.0)],
-        [closed(problem, tiling, machine, apart) for apart in (0.0, 1.0)],
+        [closed(problem, tiling, machine, spread) for spread in (0.0, 1.0)],
     ):
         assert found[1] > 1.5 * found[0]
 
@@ -218,7 +219,7 @@ def test_blocks_of_a_gpc_read_as_one():
     problem, ladder = Problem(1024, 1024, 1024), kernel("register")
     tiling = ladder.tiling(block_m=128, block_n=64, block_k=16, thread_m=8, thread_n=4)
     fills = panels(problem, tiling)
-    assert merged_sectors(problem, ladder, tiling, fills, H200, 1) == pytest.approx(fills.a * (1 - 1 / 3.6))
+    assert merged_sectors(problem, ladder, tiling, fills, H200, 1, 1) == pytest.approx(fills.a * (1 - 1 / 3.6))
     # a line of A is used in one GPC, so in one half of L2: every second crosses; one of B in 8, so nearly all do
     a, b = strides(problem, tiling).a, strides(problem, tiling).b
     assert (a, b) == (1, 16)
@@ -227,33 +228,45 @@ def test_blocks_of_a_gpc_read_as_one():
     assert crossing_share(16, a, 1, 1) == 0
 
 
-def test_how_long_blocks_keep_step():
-    """16 x 8 tiles of 128 x 256, fewer than multiprocessors: 256 cycles of 128 multiply-adds for every k."""
-    problem, waiting, ahead = Problem(2048, 2048, 8192), kernel("register"), kernel("async")
-    one = ahead.tiling(**dict(ahead.default_tile) | {"block_m": 128, "block_n": 256})
-    assert in_step(problem, ahead, one, H200, 1) == pytest.approx(9e5 / (256 * 8192))
-    assert in_step(replace(problem, k=512), ahead, one, H200, 1) == 1
-    assert in_step(problem, waiting, one, H200, 1) == 1
-    # several on a multiprocessor, 160 in all, and as good as by chance where loads are ahead
-    many = replace(problem, m=2048 * 132, n=256 * 10)
-    blocks = 16 * 132 * 10 / 132
-    assert in_step(many, waiting, one, H200, 2) == pytest.approx(blocks**-0.5)
-    assert in_step(many, kernel("shared"), one, H200, 2) == pytest.approx(2 * blocks**-0.5)
-    assert in_step(many, ahead, one, H200, 2) == 0.1
-    assert in_step(many, kernel("warp_tiled"), one, H200, 2) == pytest.approx(blocks**-0.5)
+def test_how_well_blocks_keep_step():
+    """4 blocks a multiprocessor, 9 waves; where a thread has one element the fourth root of 36 of them counts."""
+    problem, values = Problem(2048, 2048, 1024), scalars()["in_step"]
+    found = {
+        name: in_step(problem, kernel(name), kernel(name).tiling(**dict(kernel(name).default_tile)), H200, 4, 9)
+        for name in KERNELS
+    }
+    waiting = 4 ** -values["blocks"] * 9 ** -values["waves"]
+    assert found["register"] == found["vectorized"] == found["warp_tiled"] == waiting
+    assert found["double_buffer"] == found["async"] == waiting**2
+    assert found["shared"] == pytest.approx(6**-0.5)
+    naive = kernel("naive").tiling(block_m=16, block_n=16)  # 2 cycles of 128 multiply-adds for every k
+    assert in_step(problem, kernel("naive"), naive, H200, 4, 9) == pytest.approx(7e3 / (36 * 2 * 1024))
+    assert all(in_step(problem, ladder, tiling_128(), H200, 1, 1) == 1 for ladder in map(kernel, ("register", "async")))
 
 
-def test_two_blocks_of_a_multiprocessor_share_rows_in_l1():
-    """4096 cubed, 2 blocks of 128 x 128 an SM: all but the first wave's 264 of 1024 mostly have a neighbour beside."""
+def test_how_far_blocks_fall_apart():
+    """64 x 64 tiles: 512 bytes of A and B for every k, which takes 32 cycles to multiply, so 16 bytes a cycle."""
+    problem, waiting, ahead = Problem(4096, 4096, 4096), kernel("vectorized"), kernel("double_buffer")
+    tiling = replace(tiling_128(), block_m=64, block_n=64)
+    assert [apart(problem, waiting, tiling, H200, blocks) for blocks in (1, 5, 8)] == [0, 0, 1]  # 16, 80, 128
+    assert apart(problem, ahead, replace(tiling, stages=2), H200, 3) == pytest.approx((96 - 90) / (125 - 90))
+    assert apart(problem, ahead, replace(tiling, stages=2), H200, 4) == 1
+    # tiles of 128 x 128 need half of it
+    assert apart(problem, ahead, replace(tiling_128(), stages=2), H200, 4) == 0
+    assert apart(problem, kernel("shared"), Tiling(32, 32, 32), H200, 2) == 1
+    assert apart(problem, kernel("naive"), Tiling(16, 16), H200, 8) == 0.22
+
+
+def test_blocks_that_take_turns_share_rows_in_l1():
+    """4096 cubed, 2 blocks of 128 x 128 an SM: 2 in 5 of all but the first wave's 264 of 1024 have a neighbour."""
     problem, ladder = Problem(4096, 4096, 4096), kernel("warp_tiled")
     tiling = ladder.tiling(block_m=128, block_n=128, block_k=8, warp_m=64, warp_n=64, thread_m=16, thread_n=8)
     once = panels(problem, tiling)
-    found = l1_fills(problem, ladder, tiling, H200, 2, 2)
-    assert found.a == pytest.approx(once.a * (1 - (1 - 264 / 1024) * 7 / 8 / 2))
+    found = l1_fills(problem, ladder, tiling, H200, 2, 2, 0.0)
+    assert found.a == pytest.approx(once.a * (1 - (1 - 264 / 1024) * 2 / 5 / 2))
     assert found.b == once.b
-    apart = kernel("double_buffer")
-    alike = apart.tiling(block_m=128, block_n=128, block_k=8, thread_m=8, thread_n=8)
-    assert l1_fills(problem, apart, alike, H200, 2, 2) == once
+    assert l1_fills(problem, ladder, tiling, H200, 2, 2, 1.0) == once
+    assert l1_fills(problem, kernel("vectorized"), tiling_128(), H200, 2, 2, 0.0) == once  # 256 threads
 
 
 @given(st.floats(1, 100), st.floats(1, 500), st.floats(0.1, 10))
@@ -350,36 +363,37 @@ def counted():
 @pytest.mark.parametrize(
     ("larger", "least", "name", "bound"),
     [
-        (True, 60, "l1_fill_sectors", 0.03),
-        (False, 40, "l1_fill_sectors", 0.03),
-        (True, 60, "l2_read_sectors", 0.05),
-        (False, 40, "l2_read_sectors", 0.06),
-        (True, 60, "dram_read_bytes", 0.10),
-        (False, 40, "dram_read_bytes", 0.02),
+        (True, 250, "l1_fill_sectors", 0.03),
+        (False, 90, "l1_fill_sectors", 0.03),
+        (True, 250, "l2_read_sectors", 0.072),
+        (False, 90, "l2_read_sectors", 0.083),
+        (True, 250, "dram_read_bytes", 0.132),
+        (False, 90, "dram_read_bytes", 0.02),
     ],
 )
 def test_an_h200_counted_it_so(counted, larger, least, name, bound):
-    """Mean absolute errors over all points of the campaign, those that shaped nothing among them."""
+    """Mean absolute errors over all points of the campaign, those that shaped nothing among them, as docs/caches.md has
+    them: no better than they are, and no worse."""
     errors = [abs(point.error(name)) for point in counted if point.larger == larger]
     assert len(errors) >= least
     assert np.mean(errors) <= bound
 
 
 def test_the_ladder_as_an_h200_counted_it():
-    """Counts of the shipped records: what fits in L2 nearly exact; 4096 cubed with few exceptions within a third, but
-    for the kernel that reads every k from L2."""
+    """Counts of the shipped records: what fits in L2 nearly exact, 4096 cubed with few exceptions within a third."""
     records, _ = read_records(shipped_records())
-    errors = {(larger, staged): [] for larger in (True, False) for staged in (True, False)}
+    errors = {True: [], False: []}
     for record in records:
-        point, ladder = record.point, kernel(record.point.kernel)
+        point = record.point
         if point.problem.compulsory_bytes > 10**7:
-            found = cache_traffic(point.problem, ladder, point.tiling, H200, record.resources["blocks_per_sm"])
-            error = abs(found.counters["dram_read_bytes"] / record.counters["dram_read_bytes"] - 1)
-            errors[point.problem.compulsory_bytes > H200.l2_bytes, ladder.staged].append(error)
-    assert np.mean(errors[False, True] + errors[False, False]) < 0.02
-    assert np.mean(errors[True, True]) < 0.08
-    assert np.mean(np.array(errors[True, True]) < 0.35) > 0.9
-    assert np.mean(errors[True, False]) < 0.55
+            found = cache_traffic(
+                point.problem, kernel(point.kernel), point.tiling, H200, record.resources["blocks_per_sm"]
+            )
+            error = abs(found.dram_read_bytes / record.counters["dram_read_bytes"] - 1)
+            errors[point.problem.compulsory_bytes > H200.l2_bytes].append(error)
+    assert np.mean(errors[False]) < 0.02
+    assert np.mean(errors[True]) < 0.10
+    assert np.mean(np.array(errors[True]) < 0.35) > 0.9
 
 
 def test_small_launches_as_an_h200_counted_them():

@@ -25,7 +25,7 @@ from gemmsim.gpu.calibrate import PARTS
 from gemmsim.gpu.calibration_campaign import calibrate, device_name
 from gemmsim.gpu.disassemble import disassembled
 from gemmsim.gpu.microbenchmarks import PROGRAMS, Bench, Rows, compiled
-from gemmsim.gpu.paired_runs import VECTORS, gaps, last_of_chain, per_unit
+from gemmsim.gpu.paired_runs import VECTORS, gaps, last_of_chain, per_unit, side_by_side
 from gemmsim.gpu.toolchain import nvcc, nvdisasm
 from gemmsim.machine_code.sass import Instruction
 
@@ -286,6 +286,18 @@ def test_where_chains_end_is_where_following_them_leads(length, steps, data):
     for _ in range(steps):
         at = following[at]
     assert last_of_chain(places, np.array([start]), steps) == at
+
+
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 31))
+def test_threads_of_a_block_read_lines_side_by_side(steps, threads, block):
+    lines = 32 * steps * threads
+    order = side_by_side(lines + 5, threads)  # what fills no block is left out
+    assert sorted(order.tolist()) == list(range(lines))
+    # 32 equal parts, one a block; of each again one a thread, which it follows step by step
+    chains = order.reshape(32, threads, steps)[block]
+    first = block * steps * threads
+    for step in range(steps):
+        assert chains[:, step].tolist() == list(range(first + step * threads, first + (step + 1) * threads))
 
 
 def rows_of(*blocks: tuple[int, int, int]) -> Rows:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.caches.traffic import cache_traffic
 from gemmsim.calibration import calibration
 from gemmsim.device import device
 from gemmsim.errors import InputError
@@ -16,11 +19,12 @@ from gemmsim.kernels import KERNELS, kernel
 from gemmsim.ladder import default_tiling
 from gemmsim.occupancy import occupancy
 from gemmsim.pipeline import launch
-from gemmsim.pipeline.launch import MOST_PASSES, LaunchTime, Wave, fits_in_l2, simulate_launch, waves_of
-from gemmsim.pipeline.multiprocessor import run
-from gemmsim.pipeline.program import Program
+from gemmsim.pipeline.launch import MOST_PASSES, LaunchTime, below, simulate_launch
+from gemmsim.pipeline.multiprocessor import Ran, run
+from gemmsim.pipeline.program import Program, Step
 from gemmsim.pipeline.programs import program_for
-from gemmsim.pipeline.timing import costs, timing
+from gemmsim.pipeline.timing import Timing, costs, timing
+from gemmsim.pipeline.waves import ROUNDS, UNEVEN, Wave, busiest
 from gemmsim.pipeline.work import Work
 from gemmsim.problem import Problem
 from gemmsim.register_table import resources
@@ -47,7 +51,7 @@ def works(monkeypatch) -> list[Work]:
     """Every simulation of a multiprocessor that is made meanwhile."""
     made: list[Work] = []
 
-    def spy(work: Work, *rest) -> float:
+    def spy(work: Work, *rest) -> Ran:
         made.append(work)
         return run(work, *rest)
 
@@ -60,36 +64,147 @@ def same_loads(monkeypatch) -> None:
     """All loads of all waves fare alike, whatever the sizes."""
     at = replace(timing(H200, calibration(H200)), l1_misses=0.5)
     monkeypatch.setattr(launch, "below", lambda *_: at)
-    monkeypatch.setattr(launch, "costs", lambda _, of, tiling: costs(Problem(4096, 4096, 4096), of, tiling))
+    monkeypatch.setattr(launch, "costs", lambda _, of, tiling, slowest: costs(Problem(4096, 4096, 4096), of, tiling))
 
 
 # Waves
 
 
-@given(st.integers(1, 10**6), st.integers(1, 32), st.booleans())
-def test_waves_hold_all_blocks(blocks: int, blocks_per_sm: int, fits: bool):
-    waves = waves_of(blocks, blocks_per_sm, H200, fits)
-    assert sum(wave.times for wave in waves) == -(-blocks // (min(blocks_per_sm, -(-blocks // H200.sms)) * H200.sms))
-    room = sum(wave.times * wave.resident * wave.active_sms for wave in waves)
-    assert blocks <= room < blocks + H200.sms  # blocks of the last wave are spread evenly
-    assert all(1 <= wave.resident <= blocks_per_sm and 1 <= wave.active_sms <= H200.sms for wave in waves)
-    assert waves[0].cold
-    assert fits or all(wave.cold for wave in waves)
-    assert not fits or sum(wave.times for wave in waves if wave.cold) == 1
+def spread_ends(work: Work, *_) -> Ran:
+    """Blocks that end one after the other at equal distances, a wave in 1000 cycles."""
+    ends = tuple(1000.0 * (number + 1) / work.resident for number in range(work.blocks))
+    return Ran(ends[-1], ends)
+
+
+def ends_at_once(work: Work, *_) -> Ran:
+    """Blocks of which all that a multiprocessor has end at once."""
+    ends = tuple(1000.0 * (number // work.resident + 1) for number in range(work.blocks))
+    return Ran(ends[-1], ends)
+
+
+def with_ends(ran: Callable[..., Ran], blocks: int, blocks_per_sm: int) -> LaunchTime:
+    """A launch of so many blocks, in a row, that end as is said."""
+    of = kernel("shared")
+    tiling = default_tiling(of)
+    at = timing(H200, calibration(H200))
+    step = Step(1, 1, ffma=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "run", ran)
+        patch.setattr(launch, "below", lambda *_: at)
+        patch.setattr(launch, "cache_traffic", lambda *_: None)
+        patch.setattr(launch, "costs", lambda *_: {})
+        problem = Problem(tiling.block_m, tiling.block_n * blocks, tiling.block_k)
+        return simulate_launch(problem, of, tiling, H200, Program((), (step,), (), ()), blocks_per_sm)
+
+
+@given(st.integers(1, 10**5), st.integers(1, 32))
+def test_waves_hold_all_blocks(blocks: int, blocks_per_sm: int):
+    found = with_ends(spread_ends, blocks, blocks_per_sm)
+    first, *later = (wave for wave, _ in found.waves)
+    resident = min(blocks_per_sm, -(-blocks // H200.sms))
+    assert first == Wave(resident, 1, 1.0, min(blocks, H200.sms))
+    assert all(wave.resident == resident and 1 <= wave.active_sms <= H200.sms for wave in later)
+    # 1000 cycles a wave, each block its share of them: so many does the fastest multiprocessor get
+    busiest = round(found.cycles * resident / 1000)
+    assert found.cycles == pytest.approx(1000 * busiest / resident)
+    even = -(-blocks // H200.sms)
+    assert even <= busiest <= max(resident, even + resident * UNEVEN * (ROUNDS + 2))
+    whole = sum(wave.times for wave, cycles in found.waves if cycles == pytest.approx(1000 * wave.times))
+    assert busiest // resident == whole
 
 
 def test_waves_by_hand():
-    assert waves_of(132 * 2 * 3 + 140, 2, H200, True) == [
-        Wave(2, 1, True, 132), Wave(2, 2, False, 132), Wave(2, 1, False, 132),
+    # two blocks on each of 132 multiprocessors, then twice as many again, then 42 more
+    last = 42
+    spread = with_ends(spread_ends, 132 * 2 * 3 + last, 2)
+    cold = spread.waves[1][0].cold
+    assert 0 < cold < 1
+    assert [wave for wave, _ in spread.waves] == [
+        Wave(2, 1, 1.0, 132), Wave(2, 2, cold, 132), Wave(2, 1, cold, last),
     ]  # fmt: skip
-    assert waves_of(132 * 2 * 3, 2, H200, False) == [Wave(2, 3, True, 132)]
-    assert waves_of(7, 4, H200, True) == [Wave(1, 1, True, 7)]
-    assert waves_of(133, 4, H200, True) == [Wave(2, 1, True, 132)]
+    assert [cycles for _, cycles in spread.waves] == pytest.approx([1000, 2000, 500])
+    # where two end at once two begin, and the last wave is a whole one
+    at_once = with_ends(ends_at_once, 132 * 2 * 3 + last, 2)
+    assert [wave for wave, _ in at_once.waves] == [Wave(2, 1, 1.0, 132), Wave(2, 3, cold, 132)]
+    assert at_once.cycles == 4000
 
 
-def test_what_stays_in_l2():
-    assert fits_in_l2(Problem(1024, 1024, 1024), H200)  # 8 MiB
-    assert not fits_in_l2(Problem(8192, 8192, 8192), H200)  # 512 MiB
+def test_what_further_passes_add_holds_for_each_block(monkeypatch):
+    """Ends of blocks carried on from a few passes are those of all passes, where passes take equally long."""
+    pairs: list[Ran] = []
+
+    def spy(pair: Ran, left: int, sms: int) -> int:
+        pairs.append(pair)
+        return busiest(pair, left, sms)
+
+    monkeypatch.setattr(launch, "busiest", spy)
+    program = Program((), (Step(16, 16, ffma=16),), (), (Step(40, 40),))
+    of = kernel("shared")
+    tiling = default_tiling(of)
+    problem = Problem(tiling.block_m * 132, tiling.block_n * 5, 3200)  # five blocks a multiprocessor, three at once
+    assert program.passes(float(tiling.thread_m * tiling.thread_n * problem.k))[0] > 2 * MOST_PASSES
+    few = simulate_launch(problem, of, tiling, H200, program, 3)
+    monkeypatch.setattr(launch, "MOST_PASSES", 10**9)
+    monkeypatch.setattr(launch, "STEPS", 10**9)
+    assert simulate_launch(problem, of, tiling, H200, program, 3).cycles == pytest.approx(few.cycles)
+    assert pairs[0].block_ends == pytest.approx(pairs[1].block_ends)
+    assert len(set(pairs[0].block_ends)) == 2 * 3
+
+
+# Below L1
+
+
+def below_of(wave: Wave, **known: Any) -> Timing:
+    """The timing of a wave of a launch of `shared`."""
+    problem, of = Problem(2048, 2048, 2048), kernel("shared")
+    tiling = default_tiling(of)
+    base = replace(timing(H200, calibration(H200)), load_late_cycles=25.0)
+    moved = cache_traffic(problem, of, tiling, H200, 2)
+    loaded = launch.loaded_bytes_of(problem, of, tiling)
+    return below(base, wave, H200, replace(calibration(H200), **known), moved, loaded)
+
+
+def test_few_multiprocessors_write_as_fast_as_each_of_them_can():
+    base = timing(H200, calibration(H200))
+    all_of_them = below_of(Wave(2, 1, 0.0, 132), l2_write_bytes_per_cycle_per_sm=32.0).store_cycles_per_byte
+    assert all_of_them == base.store_cycles_per_byte > 1 / 32
+    few = below_of(Wave(2, 1, 0.0, 4), l2_write_bytes_per_cycle_per_sm=16.0).store_cycles_per_byte
+    assert few == 1 / 16 > base.store_cycles_per_byte * 4 / 132
+    assert below_of(Wave(2, 1, 0.0, 4), l2_write_bytes_per_cycle_per_sm=None).store_cycles_per_byte == 1 / 32
+
+
+def test_cold_loads_have_a_latency_of_their_own():
+    # of 64 loads the slowest takes as long as the mean and 3.74 times the tail beyond it
+    known = {"cold_latency_cycles": 700.0, "cold_slowest_cycles": 700 + 3 * (launch.SLOWEST_OF_64 - 1)}
+    at = below_of(Wave(2, 1, 0.3, 132), **known)
+    assert at.cold_share == 0.3
+    assert at.cold_tail_cycles == pytest.approx(3)
+    assert at.cold_cycles == pytest.approx(700 - 3 + 25)
+    warm = timing(H200, calibration(H200)).global_cycles
+    assert at.global_cycles + at.global_tail_cycles == pytest.approx(warm + 25)
+    nobody_said = below_of(
+        Wave(2, 1, 0.3, 132), cold_latency_cycles=None, dram_latency_cycles=650.0, cold_slowest_cycles=None
+    )  # fmt: skip
+    assert (nobody_said.cold_cycles, nobody_said.cold_tail_cycles) == (650 + 25, 0)
+
+
+@pytest.mark.parametrize("name", ["vectorized", "async"])
+def test_loads_that_are_colder_take_no_less(name: str, monkeypatch):
+    found = []
+    for share in (0.0, 0.5, 1.0):
+        monkeypatch.setattr(launch, "cold_share", lambda *_, share=share: share)
+        found.append(simulated(name, 4096, 4096, 256).cycles)
+    assert found == sorted(found)
+    assert found[-1] > found[0]
+
+
+def test_copies_of_one_place_are_counted_as_in_the_blocks_that_end_last(monkeypatch):
+    asked = []
+    monkeypatch.setattr(launch, "costs", lambda *of: asked.append(of[3]) or costs(*of))
+    tiling = default_tiling(kernel("async"))
+    for blocks in (132, 133):  # one each; then one multiprocessor does two, and all kinds of blocks
+        simulated("async", tiling.block_m, tiling.block_n * blocks, 64)
+    assert asked == [True, False]
 
 
 # What it costs
@@ -100,7 +215,9 @@ def test_no_more_is_simulated_of_larger_problems(name: str, works: list[Work]):
     for size in (4096, 2**18):
         works.clear()
         simulated(name, size, size, size)
-        assert len(works) <= 3 * 4  # so many kinds of waves; one or two rounds of blocks, some passes or more
+        assert (
+            len(works) <= 5 * 2
+        )  # the first wave, one and two later ones, and the last with and without; in few passes and more
         assert all(work.passes <= MOST_PASSES and work.blocks <= 2 * work.resident for work in works)
 
 
@@ -115,7 +232,7 @@ def test_a_configuration_takes_less_than_a_second(name: str):
 
 
 def test_seconds_from_cycles():
-    found = LaunchTime(((Wave(1, 1, True, 132), 1e6), (Wave(1, 3, False, 132), 2e6)), 1.5e9, 4e-6)
+    found = LaunchTime(((Wave(1, 1, 1.0, 132), 1e6), (Wave(1, 3, 0.5, 132), 2e6)), 1.5e9, 4e-6)
     assert found.cycles == 3e6
     assert found.time_s == 3e6 / 1.5e9 + 4e-6
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.pipeline.multiprocessor import CODE_AHEAD, CODE_INSTRUCTIONS, SUB_CORES, run
+from gemmsim.pipeline.memory import Memory, Request
+from gemmsim.pipeline.multiprocessor import CODE_AHEAD, CODE_INSTRUCTIONS, MEMORY_QUEUE, SUB_CORES, run
 from gemmsim.pipeline.program import Action, Step, Steps
 from gemmsim.pipeline.timing import Cost, Costs, Timing
 from gemmsim.pipeline.work import Issued, Work
@@ -35,12 +36,12 @@ BARRIER = Step(1, 1, action="barrier")
 
 def lone(*steps: Step, at: Timing = PLAIN) -> float:
     """Cycles of one warp that goes through these steps once."""
-    return run(Work(steps, (), (), 0, 1, 1, 1), COSTS, at)
+    return run(Work(steps, (), (), 0, 1, 1, 1), COSTS, at).cycles
 
 
 def loop(*steps: Step, passes: int = 50, warps: int = 4, resident: int = 1, at: Timing = PLAIN) -> float:
     """Cycles of resident blocks that go round a loop."""
-    return run(Work((), steps, (), passes, resident, resident, warps), COSTS, at)
+    return run(Work((), steps, (), passes, resident, resident, warps), COSTS, at).cycles
 
 
 # By hand
@@ -166,6 +167,96 @@ def test_a_loop_beyond_the_cache_of_code_is_fetched_again_in_each_pass():
         assert (fetched > 1.2 * warm) == grows
 
 
+def test_blocks_end_when_their_last_step_does_and_a_launch_with_its_stores():
+    ran = run(Work((Step(7, 7, action="global_store"),), (), (), 0, 1, 1, 1), COSTS, PLAIN)
+    assert ran.block_ends == (7,)
+    assert ran.cycles == pytest.approx(7 + 1 + 128 * 0.04)  # looked up, then under way
+
+
+def test_an_ffma_takes_a_little_more_than_its_ports_say():
+    assert lone(MULTIPLY, at=PLAIN.with_(ffma_late_cycles=0.25)) == 16 + 16 * 0.25
+    assert lone(Step(16, 16), at=PLAIN.with_(ffma_late_cycles=0.25)) == 16
+
+
+def test_the_oldest_warp_that_can_goes_on():
+    """Three blocks, a warp of each on every sub-core, twice a result of 24 cycles and 30 cycles of work with it.
+
+    The first has its result at 25, works until 55 and asks for the next, to be there at 80; the second works from 56
+    to 86. Then the third has waited since 27, but the first goes before it, until 117, and so does the second, until
+    147; the third works until 177, has its second result at 202, and ends at 232.
+    """
+    told = list[Issued]()
+    work = Work((), (Step(1, 1, action="other", written=0), Step(30, 30, (0,))), (), 2, 3, 3, SUB_CORES)
+    assert run(work, COSTS, PLAIN, told.append).block_ends == (117, 147, 232)
+    ends = {number: max(each.end for each in told if each.block == number) for number in range(3)}
+    assert ends == {0: 117, 1: 147, 2: 232}
+
+
+def test_a_block_that_follows_is_younger_than_those_that_are_there():
+    # Two blocks at once on every sub-core, and a third where the first ended.
+    told = list[Issued]()
+    run(Work((), (Step(30, 30),), (), 2, 3, 2, SUB_CORES), COSTS, PLAIN.with_(block_turnover_cycles=10), told.append)
+    # the first until 60; the second, begun meanwhile, until 120, though the third could begin at 70
+    assert [each.block for each in told if each.sub_core == 0] == [0, 0, 1, 1, 2, 2]
+    assert [each.start for each in told if each.sub_core == 0] == [0, 30, 60, 90, 120, 150]
+
+
+SLOW_LOAD = Step(1, 1, action="shared_load", registers=2)
+"""Its 100 wavefronts keep the data stage busy."""
+SLOW_COSTS: Costs = {("shared_load", 2): Cost(1, 100, 0)}
+
+
+def test_so_many_accesses_wait_in_front_of_the_queues_and_no_more():
+    told = list[Issued]()
+    run(Work((SLOW_LOAD,) * 8, (), (), 0, 1, 1, 1), SLOW_COSTS, PLAIN, told.append)
+    # served are they from 1, 101, 201... on: the first at once, five wait, the next is issued when the second is served
+    assert MEMORY_QUEUE == 5
+    assert [each.start for each in told] == [0, 1, 2, 3, 4, 5, 101, 201]
+
+
+def test_other_warps_go_on_where_accesses_wait_but_not_with_accesses():
+    told = list[Issued]()
+    steps = (MULTIPLY, *(SLOW_LOAD,) * 7)
+    run(Work(steps, (), (), 0, 1, 1, SUB_CORES + 1), SLOW_COSTS, PLAIN, told.append)
+    first, fifth = ([each for each in told if each.warp == warp] for warp in (0, SUB_CORES))
+    assert first[0].sub_core == fifth[0].sub_core
+    assert [each.start for each in first[:7]] == [0, *range(16, 22)]
+    assert fifth[0].start == 22  # its FFMA, as soon as the older warp can do no more
+    # Four sub-cores take turns, so this one's second load is served from 17 + 4 * 100 on, and leaves room. The warp
+    # that issued last has it, and all that follow; then the first one's last load has its turn, when after 7 loads of
+    # each sub-core and one more of this the next is served.
+    assert [each.start for each in fifth[1:]] == [17 + 4 * number * 100 for number in range(1, 8)]
+    assert first[7].start == 17 + (4 * 7 + 1) * 100
+
+
+@pytest.mark.parametrize("warps", [1, 4, 9])
+@pytest.mark.parametrize("action", ["shared_load", "global_load", "global_store"])
+def test_never_do_more_accesses_of_a_sub_core_wait(action: Action, warps: int, monkeypatch):
+    """Of all that a sub-core has issued, no more than five have not begun to be served."""
+    told, served = list[Issued](), list[float]()
+    ask_of = Memory.request
+
+    def request(memory: Memory, action: Action, registers: int) -> Request:
+        ask = ask_of(memory, action, registers)
+
+        def spy(now: float) -> tuple[float, float]:
+            there, read = ask(now)
+            served.append(read - PLAIN.operand_cycles)
+            return there, read
+
+        return spy
+
+    monkeypatch.setattr(Memory, "request", request)
+    costs = {of: Cost(7, 7, 128) for of in COSTS}
+    work = Work((), (Step(1, 1, action=action),), (), 12, 2, 1, warps)
+    run(work, costs, PLAIN, told.append)
+    for core in range(SUB_CORES):
+        own = [(each.start, began) for each, began in zip(told, served, strict=True) if each.sub_core == core]
+        waiting = [sum(began > start for _, began in own[:number]) for number, (start, _) in enumerate(own)]
+        assert max(waiting, default=0) <= MEMORY_QUEUE - 1  # beside the one that is issued
+        assert warps < SUB_CORES or max(waiting) == MEMORY_QUEUE - 1
+
+
 # Limits
 
 
@@ -200,7 +291,9 @@ def test_more_resident_blocks_hide_a_latency(action: Action):
 def test_blocks_beyond_the_resident_follow_in_their_places():
     one = run(Work((), (MULTIPLY,), (), 10, 1, 1, 4), COSTS, PLAIN)
     four = run(Work((), (MULTIPLY,), (), 10, 4, 1, 4), COSTS, PLAIN)
-    assert four == 4 * one + 3 * PLAIN.block_turnover_cycles
+    assert one == (10 * 16, (10 * 16,))
+    assert four.cycles == 4 * one.cycles + 3 * PLAIN.block_turnover_cycles
+    assert four.block_ends == tuple(160 + number * (160 + 500) for number in range(4))
 
 
 # Any program
@@ -228,20 +321,20 @@ def each_wavefronts(times: float) -> Costs:
 def test_a_warp_alone_never_gains_from_a_longer_latency(steps: Steps, name: str, more: float):
     slower = PLAIN.with_(**{name: getattr(PLAIN, name) + more})
     work = Work((), steps, (), 3, 1, 1, 1)
-    assert run(work, COSTS, slower) >= run(work, COSTS, PLAIN) - 1e-9
+    assert run(work, COSTS, slower).cycles >= run(work, COSTS, PLAIN).cycles - 1e-9
 
 
 @given(LOOPS, st.floats(1, 8))
 def test_a_warp_alone_never_gains_from_more_wavefronts(steps: Steps, times: float):
     work = Work((), steps, (), 3, 1, 1, 1)
-    assert run(work, each_wavefronts(times), PLAIN) >= run(work, COSTS, PLAIN) - 1e-9
+    assert run(work, each_wavefronts(times), PLAIN).cycles >= run(work, COSTS, PLAIN).cycles - 1e-9
 
 
 @given(LOOPS, st.integers(1, 12), st.integers(1, 3))
 def test_no_resource_is_used_beyond_its_rate(steps: Steps, warps: int, resident: int):
     """Cycles are at least the issue slots of the busiest sub-core, and the wavefronts of all."""
     passes = 4
-    cycles = run(Work((), steps, (), passes, resident, resident, warps), COSTS, PLAIN)
+    cycles = run(Work((), steps, (), passes, resident, resident, warps), COSTS, PLAIN).cycles
     on_a_sub_core = -(-warps * resident // SUB_CORES)
     issue = sum(step.issue_cycles for step in steps)
     shared = sum(COSTS[step.action, 1].wavefronts for step in steps if step.action.startswith("shared"))
@@ -253,7 +346,7 @@ def test_no_resource_is_used_beyond_its_rate(steps: Steps, warps: int, resident:
 def test_every_step_of_every_warp_is_issued_once_and_in_order(steps: Steps, warps: int, resident: int):
     passes, told = 3, list[Issued]()
     work = Work((MULTIPLY,), steps, (MULTIPLY, MULTIPLY), passes, 2 * resident, resident, warps)
-    cycles = run(work, COSTS, PLAIN, told.append)
+    ran = run(work, COSTS, PLAIN, told.append)
     expected = [MULTIPLY, *steps * passes, MULTIPLY, MULTIPLY]
     for block in range(2 * resident):
         for warp in range(warps):
@@ -264,8 +357,10 @@ def test_every_step_of_every_warp_is_issued_once_and_in_order(steps: Steps, warp
     for core in range(SUB_CORES):
         own = [each for each in told if each.sub_core == core]
         assert all(one.end <= two.start for one, two in pairwise(own))
-    assert cycles >= max(each.end for each in told)
-    assert run(work, COSTS, PLAIN) == cycles  # watching changes nothing, nor does chance
+    ends = [max(each.end for each in told if each.block == block) for block in range(2 * resident)]
+    assert ran.block_ends == tuple(sorted(ends))
+    assert ran.cycles >= max(ends)
+    assert run(work, COSTS, PLAIN) == ran  # watching changes nothing, nor does chance
 
 
 @given(LOOPS)

@@ -132,6 +132,14 @@ def test_what_comes_after():
     assert program.after(False, 2) == (Step(2, 2), Step(3, 3), Step(3, 3), Step(4, 4))
 
 
+def test_what_is_stored_before_partial_sums_are_added_up_are_these():
+    store = Step(1, 1, action="global_store", registers=4, read=1)
+    program = Program((), (Step(1, 1, ffma=16),), (), (store, Step(2, 2)), (store,), (store,))
+    assert program.after(False) == (store, Step(2, 2), store)
+    partial = store._replace(action="partial_store")
+    assert program.after(False, 2) == (partial, Step(2, 2), store, store, store)
+
+
 # As JSON
 
 STEPS = st.lists(

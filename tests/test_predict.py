@@ -46,7 +46,14 @@ def test_no_prediction_beats_the_roofline(name, m, n, k):
     by_hand = max(problem.flop / H200.fp32_flop_per_s, problem.compulsory_bytes / H200.dram_bytes_per_s)
     assert floor_s(problem, H200) == pytest.approx(by_hand)
     assert prediction.time_s >= by_hand * (1 - 1e-12)
-    assert max(prediction.terms.values()) == prediction.terms[prediction.bound_by]
+    terms = dict(prediction.terms)
+    idle = {each: terms.pop(each) for each in ("latency", "launch")}
+    stage = "shared_memory", "l1"  # one stage does what both ask for
+    busy = terms | {max(stage, key=terms.get): sum(terms[each] for each in stage)}
+    if max(busy.values()) >= 0.6 * (prediction.time_s - idle["launch"]):
+        assert busy[prediction.bound_by] == max(busy.values())
+    else:
+        assert idle[prediction.bound_by] == max(idle.values())
     assert prediction.flop_per_s == pytest.approx(problem.flop / prediction.time_s)
     assert prediction.cycles == pytest.approx(prediction.time_s * H200.clock_hz)
 
@@ -55,9 +62,11 @@ def test_no_prediction_beats_the_roofline(name, m, n, k):
 @given(m=SIZES, n=SIZES, k=SIZES, axis=st.sampled_from("mnk"), more=st.integers(1, 2000))
 def test_more_work_never_takes_less_time(name, m, n, k, axis, more):
     small = {"m": m, "n": n, "k": k}
-    # a leading dimension that is no multiple of 4 needs more requests, so compare like with like
-    small = {key: 4 * size for key, size in small.items()}
-    large = small | {axis: small[axis] + 4 * more}
+    # A leading dimension that is no multiple of 4 needs more requests, so compare like with like; and copies beyond the
+    # columns of B all read the last ones, one lane after the other, so there whole tiles.
+    each = {"m": 4, "n": example(name).block_n if kernel(name).copies else 4, "k": 4}
+    small = {key: each[key] * size for key, size in small.items()}
+    large = small | {axis: small[axis] + each[axis] * more}
     before, after = (predict(Problem(**s), kernel(name), example(name), H200).time_s for s in (small, large))
     assert after >= before * (1 - 1e-12)
 

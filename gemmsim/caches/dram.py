@@ -22,6 +22,7 @@ def dram_reads(
     l2: Capacity,
     convoys: Any = 1,
     apart: Any = 0.0,
+    lives: Any = 1.0,
     copies: Any = 1.0,
 ) -> tuple[Any, Any]:
     """Times that A and B are read from memory by a launch whose blocks run `together` like this, L2 empty before it.
@@ -30,14 +31,30 @@ def dram_reads(
     tile of k a turn. A panel is read once for every wave that has blocks of it, unless the wave before left it there.
     A stays with a band of rows, B goes round with every band.
 
-    Blocks start in step and fall `apart` by so many of their lives, into up to so many `convoys` that keep step, one
-    for each block of a multiprocessor. Where these are spread over a life, all of the matrix that they share and a
-    convoy's own part of the rest passes through L2 while one reaches the place of the one before. Of the lines that
-    parts of L2 hold for others, `copies` are there.
+    Blocks start in step. To a share they fall `apart`, into up to so many `convoys` that keep step, one for each block
+    of a multiprocessor, and that lag behind each other by up to so many `lives` of a block. Of the lines that parts of
+    L2 hold for others, `copies` are there then.
 
     Supposed is that blocks start in the order of their numbers and last alike. Left out are instructions, and reads of
     the partial sums of a split k, which follow right after they are written.
     """
+    in_step = _reads(problem, tiling, together, l2)
+    out_of_step = _reads(problem, tiling, together, l2, convoys, lives, copies)
+    a, b = ((1 - apart) * step + apart * out for step, out in zip(in_step, out_of_step, strict=True))
+    return a, b
+
+
+def _reads(
+    problem: Problem,
+    tiling: Tiling,
+    together: Company,
+    l2: Capacity,
+    convoys: Any = 1,
+    lives: Any = 0.0,
+    copies: Any = 1.0,
+) -> tuple[Any, Any]:
+    """The same of blocks that form so many convoys. While one reaches the place of the one before, all of the matrix
+    that they share and a convoy's own part of the rest passes through L2."""
     tiles, size = grid(problem, tiling), problem.element_bytes
     written = 1.0 * size * (problem.m * problem.n + partial_sums(problem, tiling))
     group = np.minimum(tiling.group, tiles.m)
@@ -47,40 +64,30 @@ def dram_reads(
     all_b = l2.taken(1.0 * size * problem.k * problem.n, together.rows, copies)
     all_c = l2.taken(written, 1)
     of_a, of_b = all_a * together.rows / tiles.m, all_b * together.columns / tiles.n
-    besides = of_a + all_c * together.tiles / tiles.tiles
+    wave = of_a + of_b + all_c * together.tiles / tiles.tiles
 
-    # convoys that use a row of A, all next to each other, and a column of B
+    # bands that one wave begins and the next one ends
+    cut = (np.ceil(together.waves - 1e-9) - 1) * (together.bands % 1 > 1e-9) * group / tiles.m
+    cut = np.minimum(np.minimum(cut, 1), tiles.n - 1)
+    first_a = np.where(several, 1 + cut, passes(tiles.n, together.columns))
+    first_b = passes(tiles.m, together.rows)
+    round_trip = np.where(several, wave, (all_a + all_c) * group / tiles.m + all_b)
+    reads_a, reads_b = 1 + (first_a - 1) * (1 - l2.kept(wave)), 1 + (first_b - 1) * (1 - l2.kept(round_trip))
+
+    # convoys that use a row of A, all next to each other, and a column of B: each sweeps as much of its panels
     convoys = np.minimum(convoys, together.tiles)
     chain_a = np.clip(group * together.columns * convoys / together.tiles, 1, together.columns)
     chain_b = np.minimum(convoys, together.bands)
-
-    # blocks that are apart begin one after the other, not a wave at once: the next of a row finds what the one before
-    # reads, and of what a wave brings in beside B less has passed; with many waves, at any distance
-    off = np.minimum(apart, 1)
-    free = off * (tiling.split_k == 1)  # blocks of the same tile meet at its end
-    followed = 1 - free * (1 - 1 / together.waves) * (1 - 1 / chain_b)
-    loose = free * several * (1 - together.waves**-0.5)
-    round_trip = np.where(several, of_b + besides * followed, (all_a + all_c) * group / tiles.m + all_b)
-    kept_a = 1 - (1 - l2.kept(of_b + besides)) * (1 - off * (1 - 1 / convoys))
-    kept_b = (1 - loose) * l2.kept(round_trip) + loose * l2.kept_apart(round_trip, np.maximum(apart, 1))
-    # bands that one wave begins and the next one ends
-    cut = (np.ceil(together.waves - 1e-9) - 1) * (together.bands % 1 > 1e-9) * group / tiles.m
-    first_a = np.where(several, 1 + np.minimum(cut, 1), passes(tiles.n, together.columns))
-    first_b = passes(tiles.m, together.rows)
-    reads_a, reads_b = 1 + (first_a - 1) * (1 - kept_a), 1 + (first_b - 1) * (1 - kept_b)
-
-    # what passes while a convoy reaches the place of the one before: each sweeps as much of its panels
-    ending = all_c * together.tiles / tiles.tiles * (1 - 1 / together.waves)
-    between_a = of_a * np.minimum(1, chain_a / convoys) + of_b * np.minimum(1, chain_b / convoys) + ending / convoys
+    between_a = of_a * np.minimum(1, chain_a / convoys) + of_b * np.minimum(1, chain_b / convoys)
     own_a = of_a * np.minimum(1, chain_a / chain_b)
-    late_a = first_a * (chain_a - 1) * (1 - l2.kept_apart(between_a, apart))
-    late_b = first_b * (chain_b - 1) * (1 - l2.kept_apart(of_b + own_a + ending / chain_b, apart, of_a - own_a))
-    lost_in_turn = 1 - l2.kept((of_a + of_b) * _turn(problem, tiling))
-    # a block that reads alone brings in whole bursts; of what it does not need, half is in time for its neighbour
+    late_a = first_a * (chain_a - 1) * (1 - l2.kept_apart(between_a, lives))
+    late_b = first_b * (chain_b - 1) * (1 - l2.kept_apart(of_b + own_a, lives, of_a - own_a))
+    # a block that reads alone brings in whole bursts
     bursts = runs_of(problem, tiling, BURST_BYTES) * BURST_BYTES / (size * np.minimum(tiling.block_n, problem.n))
+    lost_in_turn = 1 - l2.kept((of_a + of_b) * _turn(problem, tiling))
     return (
         reads_a + np.maximum(late_a, (tiles.n - reads_a) * lost_in_turn),
-        reads_b + np.maximum(late_b * (1 + bursts) / 2, (tiles.m - reads_b) * lost_in_turn),
+        reads_b + np.maximum(late_b * bursts, (tiles.m - reads_b) * lost_in_turn),
     )
 
 

@@ -23,7 +23,7 @@ def strides(problem: Problem, tiling: Tiling) -> Panels:
 
 
 def merged_sectors(
-    problem: Problem, kernel: Kernel, tiling: Tiling, fills: Panels, device: Device, resident: Any
+    problem: Problem, kernel: Kernel, tiling: Tiling, fills: Panels, device: Device, resident: Any, waves: Any
 ) -> Any:
     """Sectors of `fills` that travel on with the request of another multiprocessor, and are not read in L2 for it.
 
@@ -39,7 +39,7 @@ def merged_sectors(
         return 1 - 1 / np.clip(1 + values["met"] * (sharing - 1), 1, values["most"])
 
     most = np.maximum(fills.a * joined(tiles.n, apart.a), fills.b * joined(tiles.m, apart.b))
-    return most * in_step(problem, kernel, tiling, device, resident) * (tiling.split_k == 1)
+    return most * in_step(problem, kernel, tiling, device, resident, waves) * (tiling.split_k == 1)
 
 
 def crossing_share(users: Any, stride: Any, waves: Any, parts: int) -> Any:

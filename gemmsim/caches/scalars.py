@@ -13,7 +13,7 @@ from gemmsim.caches.reuse import Capacity
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel
 from gemmsim.problem import Problem
-from gemmsim.tiling import Tiling, grid
+from gemmsim.tiling import Tiling
 
 FILE = Path(__file__).parents[1] / "data" / "caches.toml"
 
@@ -31,61 +31,54 @@ def l2_capacity(device: Device) -> Capacity:
     return Capacity(shares["least"] * device.l2_bytes, shares["most"] * device.l2_bytes, parts)
 
 
-def apart(kernel: Kernel, tiling: Tiling, resident: Any) -> Any:
-    """Whether the `resident` blocks of a multiprocessor fall out of step with each other: 1, or 0."""
-    if not kernel.staged or not kernel.thread_tiled:
-        return 1.0
-    return np.where(resident * tiling.stages >= scalars()["apart"]["many"], 1.0, 0.0)[()]
+def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
+    """How far the `resident` blocks of a multiprocessor fall out of step with those of others, from 0 to 1.
 
-
-def lives_apart(kernel: Kernel, tiling: Tiling, resident: Any, waves: Any) -> Any:
-    """By how many of their lives they do: one where they wait at every k; where they do at every tile the more, the
-    more waves there are; many where a thread has one element and so next to nothing to do in between."""
+    The more tiles it has under way, and the more of its time L2 delivers them, which is never at the same pace to all:
+    by the product of the tiles and of the bytes of them that it needs a cycle. Threads with one element do entirely.
+    """
+    values = scalars()["apart"]
     if not kernel.staged:
-        return 1.0
+        return values["unstaged"]
     if not kernel.thread_tiled:
-        return scalars()["apart"]["thread_an_element"]
-    return apart(kernel, tiling, resident) * waves**0.5
-
-
-def copies_apart(kernel: Kernel, tiling: Tiling, resident: Any) -> Any:
-    """Share of the lines that are in parts of L2 where they are not at home, of those that were read there: all that
-    blocks in step use at the same time; those of blocks that are apart leave, and are fetched from home again."""
-    if not kernel.staged:
         return 1.0
-    return np.where(apart(kernel, tiling, resident) > 0, scalars()["apart"]["copies"], 1.0)[()]
+    per_cycle = device.capability.fp32_lanes_per_sm * (1 / tiling.block_m + 1 / tiling.block_n)
+    busy = resident * tiling.stages * problem.element_bytes * per_cycle
+    return np.clip((busy - values["least"]) / (values["most"] - values["least"]), 0, 1)
 
 
-def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
+def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any, waves: Any) -> Any:
     """Share of a launch in which blocks of several multiprocessors keep step well enough to read the same at once.
 
-    Blocks alone on their multiprocessors do as long as they wait for what they load, and for so many cycles where loads
-    are fetched ahead. Several on one get out of step soon: the more so the more blocks there have been, or to what is
-    left to chance where they do not wait. A thread with one element has little else to do than wait.
+    The less the more blocks a multiprocessor holds, and the more waves of them there are. The square of it where loads
+    are fetched ahead, except by `warp_tiled`, which comes to wait for them again. Where a thread has one element, and
+    little else to do than wait, the fourth root of both. Blocks that read every k keep step for a number of cycles.
     """
     values = scalars()["in_step"]
-    blocks = np.maximum(1, grid(problem, tiling).blocks / device.sms)
-    cycles = blocks * _cycles(problem, tiling, device)
     if not kernel.staged:
-        return np.minimum(1, values["unstaged_cycles"] / cycles)
-    if kernel.prefetches and (kernel.copies or not kernel.warp_tiled):
-        alone, later = np.minimum(1, values["alone_cycles"] / cycles), values["chance"]
-    else:
-        often = 1 if kernel.thread_tiled else values["element"]
-        alone, later = 1, np.minimum(values["beside"], often * blocks**-0.5)
-    beside = np.clip(values["several_cycles"] / cycles, later, 1)
-    several = np.clip(resident - 1, 0, 1)  # of the multiprocessors, those that have more than one
-    return alone + several * (beside - alone)
+        return np.minimum(1, values["unstaged_cycles"] / (_cycles(problem, tiling, device) * resident * waves))
+    if not kernel.thread_tiled:
+        return (resident * waves) ** -0.25
+    share = resident ** -values["blocks"] * waves ** -values["waves"]
+    return share**2 if kernel.prefetches and (kernel.copies or not kernel.warp_tiled) else share
 
 
-def keeps_in_l1(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
-    """Share of what two blocks of a multiprocessor both need that L1 still has for the second of them."""
-    if not kernel.staged:
-        return np.minimum(1, scalars()["in_step"]["l1_cycles"] / _cycles(problem, tiling, device))
-    return 1 - apart(kernel, tiling, resident)
+def keeps_in_l1(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, apart: Any) -> Any:
+    """Share of what two blocks of a multiprocessor both need that L1 still has for the second of them: what they read
+    while they are not `apart`; where they read every k, what they read in the first cycles."""
+    if kernel.staged:
+        return 1 - apart
+    return np.minimum(1, scalars()["in_step"]["unstaged_cycles"] / _cycles(problem, tiling, device))
 
 
 def _cycles(problem: Problem, tiling: Tiling, device: Device) -> Any:
     """Cycles that a multiprocessor needs at least to multiply a block's tile."""
-    work = 1.0 * tiling.block_m * tiling.block_n * problem.k / tiling.split_k
-    return work / device.capability.fp32_lanes_per_sm
+    return 1.0 * tiling.block_m * tiling.block_n * problem.k / tiling.split_k / device.capability.fp32_lanes_per_sm
+
+
+def neighbours(kernel: Kernel, tiling: Tiling, device: Device) -> Any:
+    """Share of the later blocks that begin together with a neighbour on their multiprocessor: those of a thread for
+    each of its lanes, or of fewer, take turns, so some end together."""
+    if not kernel.thread_tiled:
+        return 0.0
+    return scalars()["in_step"]["neighbours"] * (tiling.threads <= device.capability.fp32_lanes_per_sm)

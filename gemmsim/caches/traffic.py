@@ -12,7 +12,7 @@ from gemmsim.caches.dram import dram_reads
 from gemmsim.caches.merging import crossing_share, merged_sectors, strides
 from gemmsim.caches.panels import Panels, panels, sectors_of_tiles
 from gemmsim.caches.reuse import Capacity, crossings
-from gemmsim.caches.scalars import copies_apart, keeps_in_l1, l2_capacity, lives_apart, scalars
+from gemmsim.caches.scalars import apart, keeps_in_l1, l2_capacity, neighbours, scalars
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.device import Device
 from gemmsim.kernel_rules import PIECE
@@ -77,19 +77,20 @@ def cache_traffic(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devi
     tiles, team = grid(problem, tiling), company(problem, tiling, slots)
     resident = np.clip(tiles.blocks / device.sms, 1, np.maximum(1, blocks_per_sm))
     size = problem.element_bytes
-    lives = lives_apart(kernel, tiling, resident, team.waves)
-    copies = copies_apart(kernel, tiling, resident)
-    times_a, times_b = dram_reads(problem, tiling, team, l2, resident, lives, copies)
+    out = apart(problem, kernel, tiling, device, resident)
+    # lags add up at random from wave to wave
+    lives, copies = team.waves**0.5, scalars()["apart"]["copies"]
+    times_a, times_b = dram_reads(problem, tiling, team, l2, resident, out, lives, copies)
     read_a, read_b = times_a * size * problem.m * problem.k, times_b * size * problem.k * problem.n
     code = code_bytes(kernel, tiling)
     gpcs = max(1.0, device.sms / scalars()["merged"]["gpc_sms"])
 
     partial = partial_sums(problem, tiling) * size / SECTOR_BYTES
-    fills = l1_fills(problem, kernel, tiling, device, blocks_per_sm, resident)
-    apart = strides(problem, tiling)
+    fills = l1_fills(problem, kernel, tiling, device, blocks_per_sm, resident, out)
+    stride = strides(problem, tiling)
     crossing = (
-        read_a * crossing_share(tiles.n / times_a, apart.a, team.waves, l2.parts)
-        + read_b * crossing_share(tiles.m / times_b, apart.b, team.waves, l2.parts)
+        read_a * crossing_share(tiles.n / times_a, stride.a, team.waves, l2.parts)
+        + read_b * crossing_share(tiles.m / times_b, stride.b, team.waves, l2.parts)
     ) / SECTOR_BYTES + partial * crossings(1, l2.parts) * (1 - 1 / l2.parts)
     stored = stored_sectors(problem, kernel, tiling) + partial
     output = size * problem.m * problem.n + SECTOR_BYTES * partial
@@ -97,7 +98,7 @@ def cache_traffic(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devi
     return CacheTraffic(
         fills.total + partial,
         stored,
-        fills.total - merged_sectors(problem, kernel, tiling, fills, device, resident) + partial + crossing,
+        fills.total - merged_sectors(problem, kernel, tiling, fills, device, resident, team.waves) + partial + crossing,
         stored * (1 + crossings(1, l2.parts)),
         read_a + read_b,
         output - left,
@@ -129,12 +130,12 @@ def l1_bytes(kernel: Kernel, tiling: Tiling, device: Device, blocks_per_sm: Any)
 
 
 def l1_fills(
-    problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, blocks_per_sm: Any, resident: Any
+    problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, blocks_per_sm: Any, resident: Any, apart: Any
 ) -> Panels:
     """Sectors of A and of B that blocks get from L2: each once a block, as long as L1 keeps what two tiles share.
 
     Where rows do not start with a sector, neighbouring tiles of k share sectors of A. Blocks of one multiprocessor
-    share rows of A as far as they keep step: those of the first wave lie as many numbers apart as there are
+    share rows of A as far as they are not `apart`: those of the first wave lie as many numbers apart as there are
     multiprocessors, so a row of tiles must be longer than that; later ones may have ended together and gone on with
     neighbours. Where every k is read at once, those of the first wave may have columns of B in common, too.
     """
@@ -147,16 +148,14 @@ def l1_fills(
     )
     of_a = kept * once.a + (1 - kept) * np.maximum(again, once.a)
     first = np.minimum(1, device.sms * resident / tiles.blocks)  # of the blocks, those of the first wave
-    alike = np.maximum(0.0, 1 - device.sms / tiles.n) * (1 - 1 / resident)
-    alike = alike * keeps_in_l1(problem, kernel, tiling, device, resident)
-    if kernel.warp_tiled and not kernel.copies:
-        pairs = np.minimum(1, scalars()["in_step"]["pairs"] / resident**3)
-        alike = np.maximum(alike, (1 - first) * pairs * (1 - 1 / resident))
-    of_a = of_a * (1 - kept * alike * (tiling.group == 1) * (tiling.split_k == 1))
+    keeps = keeps_in_l1(problem, kernel, tiling, device, apart)
+    beside = np.maximum(np.maximum(0.0, 1 - device.sms / tiles.n), (1 - first) * neighbours(kernel, tiling, device))
+    alike = keeps * beside * (1 - 1 / resident) * (tiling.group == 1) * (tiling.split_k == 1)
+    of_a = of_a * (1 - kept * alike)
     of_b = once.b
     if not kernel.staged:
         columns = np.minimum(resident, tiles.n // np.gcd(tiles.n, device.sms))  # of a multiprocessor's first blocks
-        of_b = of_b * (1 - first * keeps_in_l1(problem, kernel, tiling, device, resident) * (1 - columns / resident))
+        of_b = of_b * (1 - first * keeps * (1 - columns / resident))
     return Panels(of_a, of_b * (past_l1(problem, kernel, tiling) if kernel.copies else 1))
 
 

@@ -32,7 +32,7 @@ FEWEST_PASSES, MOST_PASSES = 6, 26
 
 SLOWEST_OF_64 = sum(1 / number for number in range(1, 65))
 """The slowest of 64 exponentially distributed times, over their mean: a harmonic number."""
-STEPS = 30_000
+STEPS = 24_000
 """Steps of warps that a simulation may take, about: fewer passes where there are many warps."""
 
 
@@ -77,6 +77,7 @@ def simulate_launch(
     loaded_bytes = loaded_bytes_of(problem, kernel, tiling)
     life = _life(problem, tiling, kernel, program, cost)
 
+    @cache
     def lives(blocks: int, wave: Wave) -> Ran:
         return life(blocks, wave.resident, below(base, wave, device, known, moved, loaded_bytes))
 
@@ -84,7 +85,7 @@ def simulate_launch(
     waves = [(first, lives(first.resident, first).cycles)]
     if (left := blocks - first.resident * device.sms) > 0:
         at_once = first.resident
-        later = Wave(at_once, 1, float(cold_share(problem, tiling, device, at_once)), device.sms)
+        later = Wave(at_once, 1, cold_share(problem, tiling, device, at_once), device.sms)
         alone, pair = lives(at_once, later).cycles, lives(2 * at_once, later)
         more = busiest(pair, left, device.sms)
         if rounds := more // at_once:

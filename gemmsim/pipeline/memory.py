@@ -17,9 +17,14 @@ from gemmsim.pipeline.timing import Cost, Costs, Timing
 MULTIPLIER, INCREMENT, MODULUS = 1664525, 1013904223, 2**32
 """The linear congruential generator of Knuth and Lewis: no two loads are equally far from memory."""
 UNKNOWN = Cost()
-"""Of a request of which nothing is known, such as one of a partial sum."""
+"""Of a request of which nothing is known."""
 Request = Callable[[float], tuple[float, float]]
 """Asks at a cycle; tells when the result is there (of a copy, what it wrote), and when the operands have been read."""
+
+
+def whole_lines(registers: int) -> Cost:
+    """The cost of a request whose lanes are neighbours, such as one of partial sums."""
+    return Cost(registers, registers, LINE_BYTES * registers)
 
 
 class Memory:
@@ -38,16 +43,18 @@ class Memory:
             case "shared_load" | "shared_store":
                 return self._shared(cost.wavefronts, timing.shared_load_cycles[registers])
             case "global_load" if (action, registers) in self.costs:
-                return self._load(cost)
+                return self._load(cost, timing.l1_misses)
+            case "global_load":
+                return self._load(whole_lines(registers), 1.0)
+            case "partial_store":
+                return self._store(whole_lines(registers))
             case "global_copy":
                 source = self.costs.get(("global_copy_source", registers), UNKNOWN)
                 return self._copy(source, cost, 1.0 if registers == 1 else 0.0)
             case "global_store":
                 return self._store(cost)
         farther = timing.cold_share * max(0.0, timing.cold_cycles - timing.global_cycles)
-        fixed = {
-            "local": timing.l1_cycles, "atomic": timing.atomic_cycles + farther, "global_load": timing.global_cycles,
-        }.get(action, timing.other_cycles)  # fmt: skip
+        fixed = {"local": timing.l1_cycles, "atomic": timing.atomic_cycles + farther}.get(action, timing.other_cycles)
         return lambda now: (now + fixed, now + timing.operand_cycles)
 
     def _shared(self, data_cycles: float, latency_cycles: float) -> Request:
@@ -59,9 +66,9 @@ class Memory:
 
         return ask
 
-    def _load(self, cost: Cost) -> Request:
+    def _load(self, cost: Cost, l1_misses: float) -> Request:
         timing = self.timing
-        missed = cost.bytes * timing.l1_misses
+        missed = cost.bytes * l1_misses
         data_cycles = cost.wavefronts
         fetch = self._fetch(missed, cost.bytes)
 

@@ -3,8 +3,9 @@ sub-cores share (`gemmsim.pipeline.memory`).
 
 Each sub-core issues one warp's step at a time. It stays with a warp as long as that can go on, then turns to the
 oldest that can: stamps of the clock in every block showed on an H200 that those of lower numbers end first, in all
-kernels. A few accesses of memory wait in front of the queues that all share, and no more: so the oldest get served
-first there too. Huerta et al., "Analyzing Modern NVIDIA GPU Cores" (arXiv 2503.20481), found room for five on sm_86.
+kernels. A few accesses of memory wait in front of the queues that all share, and no more; where all warps wait for room
+there, that which issued last stays the first. Huerta et al., "Analyzing Modern NVIDIA GPU Cores" (arXiv 2503.20481),
+found room for five on sm_86.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class _Multiprocessor:
                     continue
             issue(warp, core, now)
         ends = sorted(self.block_ends)
-        return Ran(max(*ends, self.memory.data, self.memory.below), tuple(ends))
+        return Ran(float(max(*ends, self.memory.data, self.memory.below)), tuple(ends))
 
     def wake(self, core: _SubCore, when: float) -> None:
         """Let a sub-core look for work at some time, unless it does so earlier."""

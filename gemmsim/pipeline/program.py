@@ -19,8 +19,8 @@ from gemmsim.registers.register_files import RegisterFile
 from gemmsim.sub_core import SCOREBOARDS, issue_cycles
 
 Action = Literal[
-    "", "shared_load", "shared_store", "global_load", "global_store", "global_copy", "local", "atomic", "other",
-    "fence", "barrier", "commit", "await_copies",
+    "", "shared_load", "shared_store", "global_load", "global_store", "global_copy", "partial_store", "local", "atomic",
+    "other", "fence", "barrier", "commit", "await_copies",
 ]  # fmt: skip
 ACTIONS: dict[str, Action] = {
     "shared_load": "shared_load", "shared_store": "shared_store", "global_load": "global_load",
@@ -95,8 +95,13 @@ class Program:
         return (whole, left > 0) if self.remainder_ffma else (inside / self.loop_ffma, False)
 
     def after(self, left_over: bool, repeats: int = 0) -> Steps:
-        """What comes after the passes of the main loop."""
-        return (self.remainder if left_over else ()) + self.tail + self.repeated * repeats + self.rest
+        """What comes after the passes of the main loop; where partial sums are added up, what is stored before."""
+        tail = self.tail
+        if repeats:
+            tail = tuple(
+                step._replace(action="partial_store") if step.action == "global_store" else step for step in tail
+            )
+        return (self.remainder if left_over else ()) + tail + self.repeated * repeats + self.rest
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""

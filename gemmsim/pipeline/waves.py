@@ -46,29 +46,31 @@ def busiest(pair: Ran, left: int, sms: int) -> int:
     rounds = np.arange(ceil_div(left, resident * sms) + 1)
     ends = np.concatenate([pair.block_ends[:resident], (second + period * rounds[:, None]).ravel()])
     slowness = np.linspace(1, 1 + UNEVEN, sms)
-    # The time at which all that are left have been handed out, to where blocks had ended by then.
-    until = np.partition((ends[:, None] * slowness).ravel(), left - 1)[left - 1]
-    return alike * resident + int(np.count_nonzero(ends <= until))
+    # Of blocks that end at once on one multiprocessor each gives way to another, as long as there are any.
+    takers = np.argsort(ends[:, None] * slowness, axis=None, kind="stable")[:left] % sms
+    return alike * resident + int(np.count_nonzero(takers == 0))
 
 
-def cold_share(problem: Problem, tiling: Tiling, device: Device, resident: Any) -> Any:
-    """Share of the bytes of their tiles that later blocks are the first to need, on average; numbers or arrays.
+def cold_share(problem: Problem, tiling: Tiling, device: Device, resident: int) -> float:
+    """Share of the bytes of their tiles that later blocks are the first to need, on average.
 
     Blocks go along strips of `group` rows of blocks. Where those that run at once cover whole strips, each wave begins
     new rows of A, and knows B from the one before; where not, A is new only as often as a strip begins, and B in the
     first strip. Strips and waves that do not fit into each other begin in each other's middle. Everything is new where
     A and B do not stay in L2.
     """
+    if not fits_in_l2(problem, device):
+        return 1.0
     blocks = grid(problem, tiling)
     at_once = resident * device.sms
-    strip = blocks.n * np.minimum(tiling.group, blocks.m) * tiling.split_k
-    begun = np.where(at_once % strip, strip / 2, 0)  # of a strip that an earlier wave began
-    begins = np.where(strip % at_once, at_once / 2, at_once)  # of a strip, in the wave that begins it
-    new_rows = np.where(strip <= at_once, 1 - begun / at_once, begins / strip)
-    new_columns = np.maximum(0, strip - at_once) / np.maximum(1, blocks.blocks - at_once)
+    strip = blocks.n * min(tiling.group, blocks.m) * tiling.split_k
+    if strip <= at_once:
+        new_rows = 1 - (strip / 2 / at_once if at_once % strip else 0)
+    else:
+        new_rows = (at_once / 2 if strip % at_once else at_once) / strip
+    new_columns = min(1.0, max(0, strip - at_once) / max(1, blocks.blocks - at_once))
     rows, columns = tiling.block_m, tiling.block_n
-    share = (new_rows * rows + np.minimum(1, new_columns) * columns) / (rows + columns)
-    return np.where(fits_in_l2(problem, device), share, 1.0)[()]
+    return float((new_rows * rows + new_columns * columns) / (rows + columns))
 
 
 def fits_in_l2(problem: Problem, device: Device) -> Any:

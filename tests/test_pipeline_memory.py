@@ -1,0 +1,114 @@
+"""The queues that sub-cores share, request by request: cases by hand, and how latencies are distributed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmsim.pipeline.memory import Memory
+from gemmsim.pipeline.program import Action
+from gemmsim.pipeline.timing import Cost, Costs, Timing
+
+COSTS: Costs = {
+    ("shared_load", 1): Cost(1, 1, 0),
+    ("global_load", 1): Cost(2, 1, 128),
+    ("global_load", 4): Cost(4, 4, 512),
+    ("global_store", 1): Cost(1, 1, 128),
+    ("global_copy", 1): Cost(1, 2, 0),
+    ("global_copy", 4): Cost(1, 4, 0),
+    ("global_copy_source", 1): Cost(3, 1, 128),
+    ("global_copy_source", 4): Cost(3, 4, 512),
+}
+MISSES = Timing(
+    shared_load_cycles={1: 20.0, 2: 22.0, 4: 26.0}, l1_cycles=30.0, global_cycles=500.0, load_cycles_per_byte=0.02,
+    store_cycles_per_byte=0.04, barrier_cycles=16.0, arrival_cycles=2.0, code_cycles=0.0, fence_cycles=100.0,
+    atomic_cycles=700.0, block_start_cycles=0.0, block_turnover_cycles=500.0, cold_cycles=900.0,
+)  # fmt: skip
+FAR_APART = 10_000
+MANY = 4000
+
+
+def latencies(at: Timing, action: Action = "global_load", registers: int = 1) -> np.ndarray:
+    """Of many requests that do not wait for each other."""
+    ask = Memory(COSTS, at).request(action, registers)
+    return np.array([ask(now)[0] - now for now in range(0, MANY * FAR_APART, FAR_APART)])
+
+
+# Data stage and tags
+
+
+@pytest.mark.parametrize("misses", [0.0, 0.3, 1.0])
+def test_a_load_passes_the_data_stage_whether_it_hits_or_misses(misses: float):
+    memory = Memory(COSTS, MISSES.with_(l1_misses=misses))
+    memory.request("global_load", 4)(0)
+    assert (memory.tags, memory.data) == (4, 4 + 4)  # lookups, then its wavefronts
+    there, _ = memory.request("shared_load", 1)(0)
+    assert there == 8 + 20  # its one wavefront is the latency's own
+
+
+def test_a_load_that_misses_is_there_after_its_wavefronts_too():
+    near = MISSES.with_(global_cycles=1, load_cycles_per_byte=0)
+    assert Memory(COSTS, near).request("global_load", 4)(0)[0] == 4 + 4 + 30
+
+
+@pytest.mark.parametrize(("registers", "more"), [(1, 1), (4, 0)])
+def test_copies_of_words_take_a_cycle_more_of_the_tags(registers: int, more: int):
+    memory = Memory(COSTS, MISSES)
+    there, read = memory.request("global_copy", registers)(0)
+    assert memory.tags == 3 + more
+    assert read == 3 + more + MISSES.operand_cycles
+    assert there == pytest.approx(3 + more + 128 * registers * 0.02 + 500)
+
+
+def test_partial_sums_are_whole_lines_in_l2():
+    memory = Memory(COSTS, MISSES.with_(l1_misses=0.0))
+    assert memory.request("partial_store", 4)(0) == (4 + 12, 4 + 12)  # four lookups, then the operands are read
+    assert memory.below == pytest.approx(4 + 4 * 128 * 0.04)
+    memory = Memory({}, MISSES.with_(l1_misses=0.0))  # no cost is known of such loads: they miss all the same
+    there, read = memory.request("global_load", 4)(7)
+    assert (there, read) == (pytest.approx(7 + 4 + 4 * 128 * 0.02 + 500), 7 + 4 + 12)
+    assert memory.data == 7 + 4 + 4
+
+
+@pytest.mark.parametrize(("share", "cycles"), [(0, 700), (0.25, 700 + 0.25 * 400), (1, 700 + 400)])
+def test_atomics_go_farther_where_l2_holds_nothing(share: float, cycles: float):
+    assert Memory({}, MISSES.with_(cold_share=share)).request("atomic", 1)(0)[0] == cycles
+
+
+# Below L1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.35, 1.0])
+@pytest.mark.parametrize(("action", "lookups"), [("global_load", 2), ("global_copy", 3 + 1)])
+def test_so_many_loads_are_cold_as_is_said(share: float, action: Action, lookups: int):
+    found = latencies(MISSES.with_(cold_share=share), action) - lookups - 128 * 0.02
+    cold = np.isclose(found, 900)
+    assert np.all(cold | np.isclose(found, 500))
+    assert cold.mean() == pytest.approx(share, abs=0.03 if 0 < share < 1 else 0)
+
+
+def test_warm_and_cold_loads_have_tails_of_their_own():
+    def late(**values: float) -> np.ndarray:
+        return latencies(MISSES.with_(**values)) - 2 - 128 * 0.02
+
+    tails = {"global_tail_cycles": 20.0, "cold_tail_cycles": 100.0}
+    assert late(**tails).mean() == pytest.approx(500 + 20, rel=0.01)
+    assert late(**tails, cold_share=1).mean() == pytest.approx(900 + 100, rel=0.01)
+
+
+@pytest.mark.parametrize("misses", [0.25, 1.0])
+def test_the_slowest_of_all_lines_asked_for_counts(misses: float):
+    """Of four lines as of one each: the mean of the slowest of four is 1 + 1/2 + 1/3 + 1/4 times that of one."""
+    at = MISSES.with_(l1_misses=misses, global_tail_cycles=60.0)
+    moved = 512 * misses * 0.02
+    found = latencies(at, registers=4) - 4 - moved - 500
+    assert found.min() >= 0
+    assert found.mean() == pytest.approx(60 * (1 + 1 / 2 + 1 / 3 + 1 / 4), rel=0.03)
+
+
+def test_stores_and_loads_share_the_way_below():
+    memory = Memory(COSTS, MISSES)
+    memory.request("global_store", 1)(0)
+    assert memory.below == pytest.approx(1 + 128 * 0.04)
+    there, _ = memory.request("global_load", 1)(0)
+    assert there == pytest.approx(1 + 128 * 0.04 + 128 * 0.02 + 500)  # looked up at 3, moved behind the store

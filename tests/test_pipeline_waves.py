@@ -1,0 +1,171 @@
+"""Blocks handed out to where others end, and what of their tiles L2 holds: by hand, and beside enumeration."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmsim.device import device
+from gemmsim.pipeline.multiprocessor import Ran
+from gemmsim.pipeline.waves import ROUNDS, UNEVEN, Wave, busiest, cold_share, first_wave, fits_in_l2
+from gemmsim.problem import Problem
+from gemmsim.tiling import Tiling, grid
+
+H200 = device("h200")
+FEW = st.integers(1, 40)
+
+
+def ran(*ends: float) -> Ran:
+    """Two waves of blocks that end at these times."""
+    return Ran(ends[-1], ends)
+
+
+@st.composite
+def pairs(draw) -> Ran:
+    """Two waves of one to eight blocks, the second as long as the first and all of it after that; some end at once."""
+    gaps = draw(st.lists(st.sampled_from([0, 0, 1, 5, 60]), min_size=1, max_size=8))
+    first = 1000 + np.cumsum(gaps)
+    return ran(*map(float, first), *map(float, first + first[-1]))
+
+
+SPREAD = ran(500, 1000, 1500, 2000)
+AT_ONCE = ran(1000, 1000, 2000, 2000)
+
+
+# The first wave
+
+
+@pytest.mark.parametrize(
+    ("blocks", "blocks_per_sm", "wave"),
+    [
+        (132 * 2 * 3, 2, Wave(2, 1, 1.0, 132)),
+        (7, 4, Wave(1, 1, 1.0, 7)),  # one by one to as many multiprocessors
+        (133, 4, Wave(2, 1, 1.0, 132)),  # one of them gets a second
+        (132, 4, Wave(1, 1, 1.0, 132)),
+    ],
+)
+def test_the_first_blocks_are_spread_evenly(blocks: int, blocks_per_sm: int, wave: Wave):
+    assert first_wave(blocks, blocks_per_sm, H200) == wave
+
+
+# Blocks that follow
+
+
+def test_where_blocks_end_at_once_as_many_begin():
+    # 306 blocks, 264 at first: on an H200 of 132 multiprocessors 18 got two more, 6 one, 108 none
+    assert busiest(AT_ONCE, 306 - 2 * 132, 132) == 2
+    assert busiest(ran(1000, 1010, 2000, 2010), 42, 132) == 2  # apart by less than multiprocessors differ
+    assert busiest(SPREAD, 42, 132) == 1
+    assert busiest(ran(1000, 1000, 1000, 2000, 2000, 2000), 30, 132) == 3
+
+
+def test_no_more_begin_than_are_left():
+    assert busiest(AT_ONCE, 1, 132) == 1
+    assert busiest(AT_ONCE, 2 * 132 + 1, 132) == 2 + 1
+    assert busiest(AT_ONCE, 2 * 132 + 2, 132) == 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("left", "more"), [(1, 1), (131, 1), (132, 1), (133, 2), (264, 2), (265, 3), (4 * 264, 8), (4 * 264 + 1, 9)]
+)
+def test_blocks_that_end_apart_are_spread_evenly(left: int, more: int):
+    assert busiest(SPREAD, left, 132) == more == math.ceil(left / 132)
+
+
+@given(pairs(), st.integers(1, 2000), FEW)
+def test_the_fastest_gets_its_share_and_no_more_than_there_is(pair: Ran, left: int, sms: int):
+    more = busiest(pair, left, sms)
+    assert math.ceil(left / sms) <= more <= left
+    assert busiest(pair, left + 1, sms) - more in (0, 1)
+
+
+@given(pairs(), st.integers(1, 300), FEW)
+def test_blocks_are_handed_out_one_by_one(pair: Ran, left: int, sms: int):
+    """As a queue of all ends of all multiprocessors says it, each block to where one ended first."""
+    resident = len(pair.block_ends) // 2
+    left = min(left, ROUNDS * resident * sms)
+    first, second = pair.block_ends[:resident], pair.block_ends[resident:]
+    period = pair.cycles - first[-1]
+
+    def ends(sm: int):
+        slowness = np.linspace(1, 1 + UNEVEN, sms)[sm]
+        yield from ((end * slowness, sm) for end in first)
+        for lap in count():
+            yield from (((end + period * lap) * slowness, sm) for end in second)
+
+    queue = heapq.merge(*map(ends, range(sms)))
+    got = [next(queue)[1] for _ in range(left)]
+    assert busiest(pair, left, sms) == got.count(0)
+
+
+@given(pairs(), st.integers(0, 500), FEW, st.integers(0, 100))
+def test_rounds_before_the_last_give_all_as_many(pair: Ran, more: int, sms: int, rounds: int):
+    """So however many there are, no more need be looked at than the last few."""
+    resident = len(pair.block_ends) // 2
+    left = ROUNDS * resident * sms + more
+    expected = busiest(pair, left, sms) + rounds * resident
+    assert busiest(pair, left + rounds * resident * sms, sms) == expected
+
+
+# What L2 holds of their tiles
+
+
+def blocks_of(m: int, n: int, tiling: Tiling, k: int = 64) -> Problem:
+    """The problem of so many blocks."""
+    return Problem(m * tiling.block_m, n * tiling.block_n, k)
+
+
+def test_whole_strips_begin_new_rows_and_know_the_columns():
+    tiling = Tiling(128, 64, 8, 8, 8)
+    # a strip of 66 blocks, 2 strips in a wave: all rows of A are new, no column of B; a tile has 128 rows, 64 columns
+    assert cold_share(blocks_of(20, 66, tiling), tiling, H200, 1) == pytest.approx(128 / (128 + 64))
+
+
+def test_a_strip_of_several_waves_is_new_once():
+    tiling = Tiling(128, 128, 8, 8, 8)
+    # strips of 264 blocks are two waves: of these every other one begins rows; of the blocks behind the first wave
+    # the 132 that end the first strip are the first to need their columns
+    expected = (1 / 2 + 132 / (20 * 264 - 132)) / 2
+    assert cold_share(blocks_of(20, 264, tiling), tiling, H200, 1) == pytest.approx(expected)
+    # so are strips of two rows of 132 blocks, or of one row of 132 tiles in two parts
+    grouped, parted = Tiling(128, 128, 8, 8, 8, group=2), Tiling(128, 128, 8, 8, 8, split_k=2)
+    assert cold_share(blocks_of(40, 132, tiling), grouped, H200, 1) == pytest.approx(expected)
+    assert cold_share(blocks_of(20, 132, tiling), parted, H200, 1) == pytest.approx(expected)
+
+
+def test_everything_is_new_where_l2_keeps_nothing():
+    tiling = Tiling(128, 128, 8, 8, 8)
+    large = Problem(8192, 8192, 8192)  # 512 MiB
+    assert not fits_in_l2(large, H200)
+    assert cold_share(large, tiling, H200, 1) == 1
+    small = Problem(8192, 8192, 512)  # 32 MiB of 60
+    assert fits_in_l2(small, H200)
+    assert cold_share(small, tiling, H200, 1) < 1
+    assert fits_in_l2(Problem(1024, 1024, 1024), H200)  # 8 MiB
+
+
+@given(FEW, st.integers(1, 300), st.integers(1, 64), st.integers(1, 8), st.sampled_from([1, 2, 4]), st.integers(1, 9))
+def test_new_rows_are_those_of_strips_that_a_wave_begins(m: int, n: int, k: int, resident: int, split: int, group: int):
+    """Block by block, over waves that begin everywhere in a strip where waves can; exact where they fit into strips or
+    strips into them, and else as if they began anywhere."""
+    tiling = Tiling(64, 32, 8, 4, 4, split_k=split, group=group)
+    problem = blocks_of(m, n, tiling, k)
+    blocks = grid(problem, tiling)
+    at_once = resident * H200.sms
+    strip = n * min(group, m) * split
+    step = math.gcd(at_once, strip)
+    number = np.arange(at_once * (1 + strip // step))
+    begun_here = number // strip * strip >= number // at_once * at_once
+    new_rows = begun_here[at_once:].mean()
+    first_needed = (np.arange(at_once, blocks.blocks) < strip).sum() / max(1, blocks.blocks - at_once)
+    found = cold_share(problem, tiling, H200, resident)
+    assert 0 <= found <= 1
+    known = new_rows * 64 / 96 + first_needed * 32 / 96
+    fit = step == min(at_once, strip)
+    assert abs(found - known) <= (0 if fit else step / 2 / max(at_once, strip)) * 64 / 96 + 1e-12
