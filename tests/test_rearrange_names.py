@@ -35,7 +35,7 @@ FULL = Control()
 
 def shuffled(of: Function, random: Random) -> dict[int, int]:
     """Names drawn at random, of all that may change places."""
-    names = {}
+    names: dict[int, int] = {}
     for group in exchangeable(of):
         names |= zip(group, random.sample(group, len(group)), strict=True)
     return names
