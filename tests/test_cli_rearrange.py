@@ -176,6 +176,9 @@ def test_files_that_cannot_be_rearranged(refusal, monkeypatch, tmp_path):
     monkeypatch.setattr("gemmsim.machine_code.sass.OPCODES", {
         name: row for name, row in opcodes._table().items() if name != "LDS"})  # fmt: skip
     assert "instructions that are not known: LDS" in refusal(f"rearrange {compiled()} --out {out}")
+    monkeypatch.setattr("gemmsim.machine_code.sass.OPCODES", {
+        name: row for name, row in opcodes._table().items() if name != "STG"})  # fmt: skip
+    assert "keep their names: STG.E" in refusal(f"rearrange {compiled()} --rename --out {out}")
     assert not out.exists()
 
 

@@ -21,7 +21,7 @@ from gemmsim.machine_code.sass import Function
 from gemmsim.options import Configuration, add_device, add_launch, configuration, path_text
 from gemmsim.rearrange.decode import VERIFIED, with_words
 from gemmsim.rearrange.gain import Gain, gain
-from gemmsim.rearrange.optimise import Rearranged, rearranged, renamed
+from gemmsim.rearrange.optimise import Rearranged, rearranged
 from gemmsim.rearrange.shapes import compatible
 from gemmsim.rearrange.verify import objection
 from gemmsim.rearrange.verify_names import objection_to_names
@@ -156,9 +156,7 @@ def _done(asked: Asked, args: argparse.Namespace) -> Done:
     from gemmsim.console import progress
 
     with progress() as tell:
-        found = rearranged(asked.function, asked.residents, tell=_every_tenth(tell))
-        if args.rename:
-            found = renamed(found)
+        found = rearranged(asked.function, asked.residents, tell=_every_tenth(tell), rename=args.rename)
     on = asked.launch
     worth = gain(found, on.problem, on.kernel, on.tiling, on.device, asked.registers_per_thread) if on else None
     image = asked.image.patched(found.words, asked.function.name).image

@@ -28,7 +28,7 @@ from gemmsim.rearrange.decode import (
 from gemmsim.rearrange.dependences import Dependences, dependences
 from gemmsim.rearrange.flags import useful_flags, with_flags
 from gemmsim.rearrange.name_search import best_names
-from gemmsim.rearrange.renaming import with_names
+from gemmsim.rearrange.renaming import exchangeable, with_names
 from gemmsim.rearrange.waits import Known, compiled_waits, with_waits
 from gemmsim.registers.reads import simulate
 from gemmsim.registers.register_files import RegisterFile, register_file
@@ -130,14 +130,17 @@ def rearranged(
     width: int = WIDTH,
     searches: Sequence[Trial] = TRIALS,
     tell: Tell | None = None,
+    rename: bool = False,
 ) -> Rearranged:
-    """The best order of the main loop's FFMA that was found, perhaps the compiler's own; always the same for the same
-    function.
+    """The best order of the main loop's FFMA that was found, perhaps the compiler's own; with `rename`, under other
+    names. Always the same for the same function.
 
     Raises InputError for an architecture that is not verified, a function without a main loop, a text without words,
-    and instructions in the loop whose registers are not known.
+    and instructions whose registers are not known: in the loop, or anywhere with `rename`.
     """
     source = Source.of(function)
+    if rename:
+        exchangeable(function)  # refuses what it refuses before the search
     steps = len(searches) * len(source.code)
     best = compiled = source.as_compiled(residents or Residents(warps=2))
     least = compiled.cost_before.running * (1 - LEAST_GAIN)
@@ -145,7 +148,7 @@ def rearranged(
         found = source.tried(trial, compiled, width, _telling(tell, number * len(source.code), steps))
         if found is not None and found.cost_after.running < min(least, best.cost_after.running):
             best = found
-    return best
+    return renamed(best) if rename else best
 
 
 def renamed(found: Rearranged) -> Rearranged:
