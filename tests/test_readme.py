@@ -61,6 +61,27 @@ def test_the_figures_in_the_text(comparison):
     assert f"An H200 takes {1e3 * textbook[0]:.2f} ms" in text
 
 
+def test_the_picks_of_the_search():
+    """The records begin with the first ten of each problem, as the search lists them."""
+    every = [
+        record
+        for campaign in ("", "times", "layouts", "copies", "cublas", "random", "picks")
+        for record in read_records(shipped_records(campaign))[0]
+        if record.ok
+    ]
+    first, ten = [], []
+    picks = [record for record in read_records(shipped_records("picks"))[0] if record.ok][:40]
+    for problem in dict.fromkeys(record.point.problem for record in picks):
+        best_s = min(record.median_s for record in every if record.point.problem == problem)
+        of_problem = [record.median_s / best_s - 1 for record in picks if record.point.problem == problem]
+        assert len(of_problem) == 10
+        first.append(f"{100 * of_problem[0]:.0f}")
+        ten.append(f"{100 * min(of_problem):.0f}")
+    text = " ".join(README.split())
+    assert f"the first pick takes {first[0]}, {first[1]}, {first[2]} and {first[3]} % longer" in text
+    assert f"the best of the first ten {ten[0]}, {ten[1]}, {ten[2]} and {ten[3]} %" in text
+
+
 def test_the_commands_print_what_is_shown(capsys):
     shown = re.findall(r"^    \$ gemmsim (.*)\n\n((?:    .*\n)+)", README, re.M)
     assert [command.split()[0] for command, _ in shown] == ["explain", "traffic", "predict"]
