@@ -6,7 +6,7 @@
 // ncu --csv --page raw -k together --metrics $SECTORS probe meet
 //
 // Launches are in the order of the lines that it prints. Written for an H200: 132 multiprocessors. Some of what one counted
-// is in caches_probe_h200.jsonl; the profiler flushed all caches before each launch, but where it says in_l2.
+// is in measured/caches_probe_h200.jsonl; the profiler flushed all caches before each launch, but where it says in_l2.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -282,7 +282,7 @@ def test_apart_by_more_lives_finds_less(least, between, lives):
 def probed():
     """What was counted of launches that show how L2 and the way there behave."""
     compared = pytest.importorskip("campaigns.caches_compare", reason="no campaigns beside the tests")
-    file = Path(compared.__file__).with_name("caches_probe_h200.jsonl")
+    file = Path(compared.__file__).parent / "measured" / "caches_probe_h200.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 

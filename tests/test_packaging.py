@@ -278,6 +278,13 @@ def test_no_file_names_a_place_that_only_one_machine_has():
     assert found == []
 
 
+def test_the_files_of_campaigns_are_points():
+    files = sorted((ROOT / "campaigns").glob("*.jsonl"))
+    assert len(files) > 5
+    for path in files:  # what was measured without being a record is in campaigns/measured/
+        assert read_points(path), path
+
+
 def test_the_campaign_of_make_measure_can_be_read():
     points = read_points(ROOT / "campaigns" / "small.jsonl")
     assert {point.kernel for point in points} == set(KERNELS)

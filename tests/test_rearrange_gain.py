@@ -14,7 +14,7 @@ from gemmsim.predict import predict
 from gemmsim.rearrange.gain import LOOP, PASSED_ON, gain
 from gemmsim.records import Point
 
-ORDERS = Path(__file__).parent.parent / "campaigns" / "orders.jsonl"
+ORDERS = Path(__file__).parent.parent / "campaigns" / "measured" / "orders.jsonl"
 ON = device("h200")
 
 

@@ -17,7 +17,7 @@ TEXT = (ROOT / "docs" / "rearrange.md").read_text()
 
 
 def rows(name: str):
-    return [json.loads(line) for line in (ROOT / "campaigns" / name).read_text().splitlines()]
+    return [json.loads(line) for line in (ROOT / "campaigns" / "measured" / name).read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
