@@ -3,7 +3,7 @@
 python -m campaigns.bottlenecks --measure --out gemmsim/data/records/bottlenecks_h200.jsonl     on a GPU
 python -m campaigns.bottlenecks --out gemmsim/data/records/bottlenecks_h200.jsonl               the table
 
-The profiler's bottleneck is the unit that is busiest, if it is busy for more than BUSY of the time, else latency: then
+The profiler's bottleneck is the unit that is busiest, if it is busy for 60 % of the time, else latency: then
 nothing is busy, and warps wait.
 """
 
@@ -20,6 +20,7 @@ from gemmsim.errors import GemmsimError, InputError, MachineError
 from gemmsim.gpu.counters import complaint, profile
 from gemmsim.gpu.machine import GpuMachine
 from gemmsim.kernels import KERNELS
+from gemmsim.predict import BUSY
 from gemmsim.record_files import check_writable, read_points
 from gemmsim.records import Point
 from gemmsim.routes import predicted_time
@@ -41,8 +42,6 @@ TERMS = {
     "ffma": "issue", "register_ports": "issue", "issue": "issue", "shared_memory": "data_stage", "l1": "data_stage",
     "l2": "l2", "dram": "dram", "latency": "latency", "launch": "latency",
 }  # fmt: skip
-BUSY = 65.0
-"""Percent of its peak at which a unit bounds a launch."""
 POINTS_OF_KERNEL = 4
 
 
@@ -61,7 +60,7 @@ def points() -> list[Point]:
 def bottleneck(metrics: Mapping[str, float]) -> str:
     """The unit that bounds a launch by the profiler's shares."""
     share, unit = max((metrics[name], unit) for name, unit in UNITS.items() if name in metrics)
-    return unit if share >= BUSY else "latency"
+    return unit if share >= 100 * BUSY else "latency"
 
 
 def measure(out: Path) -> None:

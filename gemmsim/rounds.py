@@ -19,14 +19,16 @@ import numpy as np
 
 from gemmsim.banks import PASS_BYTES
 from gemmsim.calibration import Calibration, calibration
+from gemmsim.coalescing import LINE_BYTES
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
 from gemmsim.pipeline.timing import Timing, timing
 from gemmsim.pipeline.waves import fits_in_l2
 from gemmsim.problem import Problem, ceil_div
-from gemmsim.spills import LINE_BYTES, Spills, carried, spills
+from gemmsim.spills import Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
+from gemmsim.warp_tiles import run_of_a
 
 UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""
@@ -225,7 +227,7 @@ def demand_of(
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
     data = wavefronts + bytes_ / PASS_BYTES + lacking.lines
     if kernel.copies:  # of A's tile, element by element; lanes beyond the columns of B read its last ones, one by one
-        lines = np.where(tiling.block_k % 8, 8, 4)  # of rows of A that a copy reads, 4 or 8 elements of each
+        lines = WARP_SIZE // run_of_a(tiling.block_k)  # of rows of A that a copy reads
         data = data + tiling.block_m * tiling.block_k / WARP_SIZE * (lines + 1)  # and a wavefront: on an H200 5 for 4
         tiles = grid(problem, tiling)
         beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim.coalescing import LINE_BYTES
 from gemmsim.device import Capability
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.problem import ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
 
-LINE_BYTES = 128
-"""A word of local memory of all lanes of a warp: a line of L1, and a pass of its data stage."""
 REGISTERS_BESIDE = 12
 """Registers that the innermost loop holds beside accumulators and fragments: bases, counters, bounds."""
 STAGING_REGISTERS = 20

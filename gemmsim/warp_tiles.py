@@ -6,6 +6,8 @@ As kernels/warp.cuh and kernels/async.cu have it. The lanes of a warp lie along 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +18,7 @@ from gemmsim.tiling import WARP_SIZE, Tiling
 Elements = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 LANE_BITS = WARP_SIZE.bit_length() - 1
-LONGEST_RUN = 8
+LONGEST_RUN, SHORTER_RUN = 8, 4
 
 
 def piece(thread: int) -> int:
@@ -59,12 +61,17 @@ def pieces(thread: int, lanes: int) -> Elements:
     return np.arange(0, thread, piece(thread)) * lanes
 
 
+def run_of_a(block_k: Any) -> Any:
+    """Neighbours along k that lanes copy before they go to the next row of A; `block_k` may be an array."""
+    return np.where(block_k % LONGEST_RUN, SHORTER_RUN, LONGEST_RUN)
+
+
 def copies_of_a(tiling: Tiling) -> tuple[Elements, Elements, Mask]:
     """(row, place along k, whether there is one) of the element that each lane copies, as (instructions, warps, 32).
 
     A run of neighbours along k, then the same of the next row, and after the last row the next run.
     """
-    run = 4 if tiling.block_k % LONGEST_RUN else LONGEST_RUN
+    run = int(run_of_a(tiling.block_k))
     item = _items(tiling.block_m * tiling.block_k, tiling)
     along = item % run + item // (run * tiling.block_m) * run
     return item // run % tiling.block_m, along, item < tiling.block_m * tiling.block_k

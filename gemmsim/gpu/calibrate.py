@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from gemmsim.calibration import BARRIER_WARPS, WIDTHS_BITS
+from gemmsim.coalescing import LINE_BYTES
 from gemmsim.errors import MachineError
-from gemmsim.gpu.microbenchmarks import LINE_BYTES, WARP, Bench
+from gemmsim.gpu.microbenchmarks import WARP, Bench
 from gemmsim.gpu.paired_runs import (
     READERS,
     VECTOR_BYTES,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemmsim.coalescing import LINE_BYTES
 from gemmsim.device import DATA, Capability, capability
 from gemmsim.errors import MachineError
 from gemmsim.gpu.compile import Cubin, compile_kernel
@@ -51,7 +52,6 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {
 """{kernel: (source, types of its arguments as PyCUDA writes them)}; the first argument is always the rows."""
 BUSY_CYCLES = 400_000
 """A launch that is timed follows one so long, so that its events and itself are queued before it can start."""
-LINE_BYTES = 128
 REPEATS = 9
 """Runs of each length that a number is the median of."""
 

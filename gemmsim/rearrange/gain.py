@@ -16,9 +16,9 @@ REPLACED = ("ffma", "register_ports", "issue", "latency")
 """Terms of the prediction that the main loop stands for."""
 PASSED_ON = 0.15
 """Share of the cycles saved at the register ports, as simulated, by which a launch gets shorter. Fitted to other orders
-of four kernels (`campaigns/measured/orders.jsonl`), of which none is among those that it is judged by: the port rule is too kind
-to orders that were searched for with it, and stalls at the ports hide the write-back of shared loads and let another
-warp issue its loads."""
+of four kernels (`campaigns/measured/orders.jsonl`), of which none is among those that it is judged by: the port rule is
+too kind to orders that were searched for with it, and stalls at the ports hide the write-back of shared loads and let
+another warp issue its loads."""
 
 
 @dataclass(frozen=True)
