@@ -60,6 +60,7 @@ class Calibration:
     cold_latency_cycles          the same line after line, other data having been written over L2, which it must write
                                  back first
     cold_slowest_cycles          the slowest of 64 such loads, of neighbouring lines, by a block that waits for all
+    cold_rows_slowest_cycles     the same of loads that go each along a row of its own
     l2_slowest_cycles            the same of loads anywhere in L2 that hit it
     code_line_cycles             128 bytes of code that run for the first time, the same done before
     dram_bytes_per_s             reads of memory by all SMs; dram_write_bytes_per_s writes
@@ -98,6 +99,7 @@ class Calibration:
     dram_latency_cycles: float | None = None
     cold_latency_cycles: float | None = None
     cold_slowest_cycles: float | None = None
+    cold_rows_slowest_cycles: float | None = None
     l2_slowest_cycles: float | None = None
     code_line_cycles: float | None = None
     dram_bytes_per_s: float | None = None

@@ -70,6 +70,7 @@ EXPECTED = {  # of a fresh Machine
     "dram_latency_cycles": 800,
     "cold_latency_cycles": 800,
     "cold_slowest_cycles": 800,
+    "cold_rows_slowest_cycles": 800,
     "l2_slowest_cycles": 250,
     "code_line_cycles": 50,
     "dram_bytes_per_s": 4e11,

@@ -102,7 +102,9 @@ def test_waves_hold_all_blocks(blocks: int, blocks_per_sm: int):
     found = with_ends(spread_ends, blocks, blocks_per_sm)
     first, *later = (wave for wave, _ in found.waves)
     resident = min(blocks_per_sm, -(-blocks // H200.sms))
-    assert first == Wave(resident, 1, 1.0, min(blocks, H200.sms))
+    assert first._replace(cold=1.0) == Wave(resident, 1, 1.0, min(blocks, H200.sms))
+    # tiles are read ahead of the busiest where others have a block less
+    assert (first.cold < 1) == (H200.sms < blocks < resident * H200.sms and blocks % H200.sms > 0)
     assert all(wave.resident == resident and 1 <= wave.active_sms <= H200.sms for wave in later)
     # 1000 cycles a wave, each block its share of them: so many does the fastest multiprocessor get
     busiest = round(found.cycles * resident / 1000)
@@ -158,7 +160,7 @@ def below_of(wave: Wave, **known: Any) -> Timing:
     """The timing of a wave of a launch of `shared`."""
     problem, of = Problem(2048, 2048, 2048), kernel("shared")
     tiling = default_tiling(of)
-    base = replace(timing(H200, calibration(H200)), load_late_cycles=25.0)
+    base = timing(H200, calibration(H200))
     moved = cache_traffic(problem, of, tiling, H200, 2)
     loaded = launch.loaded_bytes_of(problem, of, tiling)
     return below(base, wave, H200, replace(calibration(H200), **known), moved, loaded)
@@ -174,18 +176,27 @@ def test_few_multiprocessors_write_as_fast_as_each_of_them_can():
 
 
 def test_cold_loads_have_a_latency_of_their_own():
-    # of 64 loads the slowest takes as long as the mean and 3.74 times the tail beyond it
-    known = {"cold_latency_cycles": 700.0, "cold_slowest_cycles": 700 + 3 * (launch.SLOWEST_OF_64 - 1)}
+    # of 64 loads the slowest takes as long as the mean and 3.74 times the tail beyond it, and the queue of all of them
+    beyond = launch.SLOWEST_OF_64 - 1
+    near = timing(H200, calibration(H200)).global_cycles
+    known = {
+        "l2_slowest_cycles": near + 2 * beyond,
+        "cold_latency_cycles": 700.0,
+        "cold_rows_slowest_cycles": 700 + 5 * beyond,
+    }
     at = below_of(Wave(2, 1, 0.3, 132), **known)
     assert at.cold_share == 0.3
-    assert at.cold_tail_cycles == pytest.approx(3)
-    assert at.cold_cycles == pytest.approx(700 - 3 + 25)
-    warm = timing(H200, calibration(H200)).global_cycles
-    assert at.global_cycles + at.global_tail_cycles == pytest.approx(warm + 25)
+    assert (at.cold_tail_cycles, at.cold_cycles) == (pytest.approx(3), pytest.approx(700 - 3))
+    assert (at.global_tail_cycles, at.global_cycles) == (pytest.approx(2), pytest.approx(near - 2))
+    neighbours = below_of(
+        Wave(2, 1, 0.3, 132), **known | {"cold_rows_slowest_cycles": None, "cold_slowest_cycles": 700 + 4 * beyond}
+    )
+    assert neighbours.cold_tail_cycles == pytest.approx(2)
     nobody_said = below_of(
-        Wave(2, 1, 0.3, 132), cold_latency_cycles=None, dram_latency_cycles=650.0, cold_slowest_cycles=None
+        Wave(2, 1, 0.3, 132), cold_latency_cycles=None, dram_latency_cycles=650.0, cold_slowest_cycles=None,
+        cold_rows_slowest_cycles=None,
     )  # fmt: skip
-    assert (nobody_said.cold_cycles, nobody_said.cold_tail_cycles) == (650 + 25, 0)
+    assert (nobody_said.cold_cycles, nobody_said.cold_tail_cycles) == (650, 0)
 
 
 @pytest.mark.parametrize("name", ["vectorized", "async"])

@@ -12,12 +12,12 @@ from gemmsim.pipeline.timing import Cost, Costs, Timing
 COSTS: Costs = {
     ("shared_load", 1): Cost(1, 1, 0),
     ("global_load", 1): Cost(2, 1, 128),
-    ("global_load", 4): Cost(4, 4, 512),
+    ("global_load", 4): Cost(4, 4, 512, 4),
     ("global_store", 1): Cost(1, 1, 128),
     ("global_copy", 1): Cost(1, 2, 0),
     ("global_copy", 4): Cost(1, 4, 0),
     ("global_copy_source", 1): Cost(3, 1, 128),
-    ("global_copy_source", 4): Cost(3, 4, 512),
+    ("global_copy_source", 4): Cost(3, 4, 512, 4),
 }
 MISSES = Timing(
     shared_load_cycles={1: 20.0, 2: 22.0, 4: 26.0}, l1_cycles=30.0, global_cycles=500.0, load_cycles_per_byte=0.02,
@@ -97,13 +97,26 @@ def test_warm_and_cold_loads_have_tails_of_their_own():
 
 
 @pytest.mark.parametrize("misses", [0.25, 1.0])
-def test_the_slowest_of_all_lines_asked_for_counts(misses: float):
-    """Of four lines as of one each: the mean of the slowest of four is 1 + 1/2 + 1/3 + 1/4 times that of one."""
+def test_the_slowest_of_all_places_asked_for_counts(misses: float):
+    """Of four places as of one each: the mean of the slowest of four is 1 + 1/2 + 1/3 + 1/4 times that of one."""
     at = MISSES.with_(l1_misses=misses, global_tail_cycles=60.0)
     moved = 512 * misses * 0.02
     found = latencies(at, registers=4) - 4 - moved - 500
     assert found.min() >= 0
     assert found.mean() == pytest.approx(60 * (1 + 1 / 2 + 1 / 3 + 1 / 4), rel=0.03)
+
+
+def test_of_rows_along_k_only_every_other_pass_is_cold():
+    """Where memory sends two passes at once, the second waits for what lies across k alone."""
+    costs = {("global_load", 1): Cost(1, 1, 32, 1, along_k=0.25, passes_apart=2)}
+    at = MISSES.with_(cold_share=1.0, cold_cycles=900.0)
+
+    def cold(left: int) -> float:
+        ask = Memory(costs, at).request("global_load", 1)
+        return float(np.mean([ask(1e4 * number, left)[0] - 1e4 * number > 800 for number in range(4000)]))
+
+    assert cold(6) == 1
+    assert cold(7) == pytest.approx(0.75, abs=0.03)
 
 
 def test_stores_and_loads_share_the_way_below():

@@ -19,7 +19,7 @@ PLAIN = Timing(
     shared_load_cycles={1: 20.0, 2: 22.0, 4: 26.0}, l1_cycles=30.0, global_cycles=500.0, load_cycles_per_byte=0.02,
     store_cycles_per_byte=0.04, barrier_cycles=16.0, arrival_cycles=2.0, code_cycles=0.0, fence_cycles=100.0,
     atomic_cycles=700.0, block_start_cycles=0.0, block_turnover_cycles=500.0, l1_misses=0.0,
-    ffma_late_cycles=0.0, load_late_cycles=0.0,
+    ffma_late_cycles=0.0,
 )  # fmt: skip
 COSTS: Costs = {
     ("shared_load", 1): Cost(1, 1, 0),
@@ -239,8 +239,8 @@ def test_never_do_more_accesses_of_a_sub_core_wait(action: Action, warps: int, m
     def request(memory: Memory, action: Action, registers: int) -> Request:
         ask = ask_of(memory, action, registers)
 
-        def spy(now: float) -> tuple[float, float]:
-            there, read = ask(now)
+        def spy(now: float, left: int) -> tuple[float, float]:
+            there, read = ask(now, left)
             served.append(read - PLAIN.operand_cycles)
             return there, read
 

@@ -30,7 +30,7 @@ PLAIN = Timing(
     shared_load_cycles={1: 20.0, 2: 22.0, 4: 26.0}, l1_cycles=30.0, global_cycles=500.0, load_cycles_per_byte=0.02,
     store_cycles_per_byte=0.02, barrier_cycles=16.0, arrival_cycles=2.0, code_cycles=0.0, fence_cycles=100.0,
     atomic_cycles=700.0, block_start_cycles=150.0, block_turnover_cycles=500.0, l1_misses=0.0,
-    ffma_late_cycles=0.0, load_late_cycles=0.0,
+    ffma_late_cycles=0.0,
 )  # fmt: skip
 COSTS = {("global_load", 1): Cost(1, 1, 128), ("shared_load", 1): Cost(1, 1, 0), ("shared_store", 1): Cost(1, 1, 0)}
 

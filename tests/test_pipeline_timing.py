@@ -59,7 +59,8 @@ def test_latencies_are_those_of_the_calibration():
     known = calibration(H200)
     at = timing(H200, known)
     assert at.l1_cycles == known.l1_latency_cycles
-    assert at.global_cycles == (known.l2_latency_near_cycles + known.l2_latency_far_cycles) / 2
+    assert at.global_cycles == known.l2_latency_near_cycles  # each half of L2 keeps what it has read from the other
+    assert at.fence_cycles == known.l2_latency_near_cycles + known.l2_latency_far_cycles
     assert at.code_cycles == known.code_line_cycles / 8
     # what all multiprocessors write a second, as cycles of each for a byte
     assert at.store_cycles_per_byte == H200.sms * H200.clock_hz / known.l2_write_bytes_per_s

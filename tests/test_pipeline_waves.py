@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from gemmsim.device import device
 from gemmsim.pipeline.multiprocessor import Ran
-from gemmsim.pipeline.waves import ROUNDS, UNEVEN, Wave, busiest, cold_share, first_wave, fits_in_l2
+from gemmsim.pipeline.waves import (
+    ROUNDS,
+    UNEVEN,
+    Wave,
+    busiest,
+    cold_share,
+    first_wave,
+    fits_in_l2,
+    place_of,
+    read_ahead,
+)
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling, grid
 
@@ -52,6 +62,28 @@ AT_ONCE = ran(1000, 1000, 2000, 2000)
 )
 def test_the_first_blocks_are_spread_evenly(blocks: int, blocks_per_sm: int, wave: Wave):
     assert first_wave(blocks, blocks_per_sm, H200) == wave
+
+
+@given(FEW, FEW, st.integers(1, 9), st.integers(1, 3), st.integers(1, 4), st.integers(1, 60))
+def test_what_is_read_ahead_is_what_those_with_a_block_less_share(m, n, group, split_k, resident, sms):
+    tiling = Tiling(16, 48, 8, group=group, split_k=split_k)
+    problem = Problem(m * 16, n * 48, 64)
+    blocks = min(m * n * split_k, resident * sms)
+    places, numbers = {}, count()
+    for first in range(0, m, group):  # down a band, then along n
+        for column in range(n):
+            for row in range(first, min(m, first + group)):
+                places.update({next(numbers): (row, column, part) for part in range(split_k)})
+    for number in range(0, m * n * split_k, split_k):
+        assert place_of(number // split_k, problem, tiling) == places[number][:2]
+    held = [[places[number] for number in range(sm, blocks, sms)] for sm in range(min(sms, blocks))]
+    most = max(map(len, held))
+    ahead = {place for own in held if len(own) < most for place in own} if blocks >= sms else set()
+    found = [
+        (16 * any((row, part) == (r, p) for r, _, p in ahead) + 48 * any((column, part) == (c, p) for _, c, p in ahead))
+        for own in held if len(own) == most for row, column, part in own
+    ]  # fmt: skip
+    assert read_ahead(problem, tiling, blocks, sms) == pytest.approx(np.mean(found) / 64)
 
 
 # Blocks that follow

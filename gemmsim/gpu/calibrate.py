@@ -35,7 +35,8 @@ from gemmsim.gpu.paired_runs import (
 )
 from gemmsim.machine_code.encoding import WORD_BYTES
 
-GATHERERS = 64
+GATHERERS, GATHERING_BLOCKS = 64, 32
+ROW_BYTES = 16 * 1024
 """Threads of a block that each follow a chain of their own."""
 LAUNCHES = 60
 """Launches of empty kernels: events count in half microseconds."""
@@ -195,10 +196,15 @@ def cold(bench: Bench) -> Findings:
     lines = MEMORY_CHAIN_BYTES // LINE_BYTES
     _, places = bench.chain(lines, np.arange(lines))
     latency, _ = chase(bench, "chase_l2", places, (64, 576), bench.write_over_l2, "written over")
+    rows_lines = GATHERING_BLOCKS * GATHERERS * ROW_BYTES // LINE_BYTES
+    _, along_rows = bench.chain(rows_lines, np.arange(rows_lines))
     _, places = bench.chain(lines, side_by_side(lines, GATHERERS))
     found = {
         "cold_slowest_cycles": _slowest(
             bench, places, bench.write_over_l2, "side by side through 256 MiB, zeros written over L2 before"
+        ),
+        "cold_rows_slowest_cycles": _slowest(
+            bench, along_rows, bench.write_over_l2, "each along a row of 16 KiB, zeros written over L2 before"
         ),
         "l2_slowest_cycles": _slowest_in_l2(bench),
     }
@@ -224,7 +230,7 @@ def cold(bench: Bench) -> Findings:
 
 def _slowest(bench: Bench, places: Any, before: Callable[[], None], where: str) -> Finding:
     """The slowest of 64 loads, one of each thread of a block, on a few SMs: too few for any rate to matter."""
-    blocks, threads, steps = min(32, bench.sms), GATHERERS, (8, 32)
+    blocks, threads, steps = min(GATHERING_BLOCKS, bench.sms), GATHERERS, (8, 32)
     starts = np.arange(blocks * threads) * (len(places) // (blocks * threads))
     address = bench.uploaded(places[starts])
     samples = []

@@ -20,7 +20,7 @@ from gemmsim.kernels import Kernel
 from gemmsim.pipeline.multiprocessor import Ran, run
 from gemmsim.pipeline.program import Program
 from gemmsim.pipeline.timing import Costs, Timing, costs, timing
-from gemmsim.pipeline.waves import Wave, busiest, cold_share, first_wave
+from gemmsim.pipeline.waves import Wave, busiest, cold_share, first_wave, read_ahead
 from gemmsim.pipeline.work import Work
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import Tiling, grid
@@ -83,6 +83,10 @@ def simulate_launch(
 
     first = first_wave(blocks, blocks_per_sm, device)
     waves = [(first, lives(first.resident, first).cycles)]
+    if ahead := read_ahead(problem, tiling, min(blocks, first.resident * device.sms), device.sms):
+        # They read what multiprocessors with a block less have read before, unless they would overtake these.
+        fewer, later = first._replace(resident=first.resident - 1), first._replace(cold=1 - ahead)
+        waves = [(later, max(lives(fewer.resident, fewer).cycles, lives(first.resident, later).cycles))]
     if (left := blocks - first.resident * device.sms) > 0:
         at_once = first.resident
         later = Wave(at_once, 1, cold_share(problem, tiling, device, at_once), device.sms)
@@ -115,13 +119,17 @@ def below(
     dram = cycles_a_second / (known.dram_bytes_per_s or device.dram_bytes_per_s) * from_dram
     alone = 1 / (known.l2_bytes_per_cycle_per_sm or 64.0)
     written_alone = 1 / (known.l2_write_bytes_per_cycle_per_sm or 32.0)
-    warm = distance(base.global_cycles, known.l2_slowest_cycles)
-    cold = distance(known.cold_latency_cycles or known.dram_latency_cycles or 2 * warm[0], known.cold_slowest_cycles)
+    warm, warm_tail = distance(base.global_cycles, known.l2_slowest_cycles)
+    farther = known.cold_latency_cycles or known.dram_latency_cycles or 2 * base.global_cycles
+    # Of the slowest of many loads some cycles are the queue that they all stand in, whether they hit L2 or not.
+    queue = warm_tail * (SLOWEST_OF_64 - 1)
+    slowest = known.cold_rows_slowest_cycles or known.cold_slowest_cycles
+    cold, cold_tail = distance(farther, slowest and slowest - queue)
     return base.with_(
-        global_cycles=warm[0] + base.load_late_cycles,
-        global_tail_cycles=warm[1],
-        cold_cycles=cold[0] + base.load_late_cycles,
-        cold_tail_cycles=cold[1],
+        global_cycles=warm,
+        global_tail_cycles=warm_tail,
+        cold_cycles=cold,
+        cold_tail_cycles=cold_tail,
         cold_share=wave.cold,
         load_cycles_per_byte=max(alone, l2, same, dram),
         store_cycles_per_byte=max(written_alone, base.store_cycles_per_byte * share),

@@ -18,13 +18,14 @@ MULTIPLIER, INCREMENT, MODULUS = 1664525, 1013904223, 2**32
 """The linear congruential generator of Knuth and Lewis: no two loads are equally far from memory."""
 UNKNOWN = Cost()
 """Of a request of which nothing is known."""
-Request = Callable[[float], tuple[float, float]]
-"""Asks at a cycle; tells when the result is there (of a copy, what it wrote), and when the operands have been read."""
+Request = Callable[..., tuple[float, float]]
+"""Asks at a cycle, so many passes before the last one; tells when the result is there (of a copy, what it wrote), and
+when the operands have been read."""
 
 
 def whole_lines(registers: int) -> Cost:
     """The cost of a request whose lanes are neighbours, such as one of partial sums."""
-    return Cost(registers, registers, LINE_BYTES * registers)
+    return Cost(registers, registers, LINE_BYTES * registers, registers)
 
 
 class Memory:
@@ -55,12 +56,12 @@ class Memory:
                 return self._store(cost)
         farther = timing.cold_share * max(0.0, timing.cold_cycles - timing.global_cycles)
         fixed = {"local": timing.l1_cycles, "atomic": timing.atomic_cycles + farther}.get(action, timing.other_cycles)
-        return lambda now: (now + fixed, now + timing.operand_cycles)
+        return lambda now, left=0: (now + fixed, now + timing.operand_cycles)
 
     def _shared(self, data_cycles: float, latency_cycles: float) -> Request:
         operand_cycles = self.timing.operand_cycles
 
-        def ask(now: float) -> tuple[float, float]:
+        def ask(now: float, left: int = 0) -> tuple[float, float]:
             data = self.data = (self.data if self.data > now else now) + data_cycles
             return data - 1 + latency_cycles, data - data_cycles + operand_cycles
 
@@ -70,33 +71,33 @@ class Memory:
         timing = self.timing
         missed = cost.bytes * l1_misses
         data_cycles = cost.wavefronts
-        fetch = self._fetch(missed, cost.bytes)
+        fetch = self._fetch(missed, cost)
 
-        def ask(now: float) -> tuple[float, float]:
+        def ask(now: float, left: int = 0) -> tuple[float, float]:
             looked_up = self.tags = (self.tags if self.tags > now else now) + cost.lookups
             data = self.data if self.data > looked_up else looked_up
             self.data = data + data_cycles
             there = self.data + timing.l1_cycles
-            if missed and (fetched := fetch(looked_up)) > there:
+            if missed and (fetched := fetch(looked_up, left)) > there:
                 there = fetched
             return there, looked_up + timing.operand_cycles
 
         return ask
 
     def _copy(self, source: Cost, target: Cost, more_cycles: float) -> Request:
-        fetch = self._fetch(source.bytes * self.timing.l1_misses, source.bytes)
+        fetch = self._fetch(source.bytes * self.timing.l1_misses, source)
 
-        def ask(now: float) -> tuple[float, float]:
+        def ask(now: float, left: int = 0) -> tuple[float, float]:
             looked_up = self.tags = self._look_up(source, now) + more_cycles
             self.data = max(self.data, now) + target.wavefronts
-            return fetch(looked_up), looked_up + self.timing.operand_cycles
+            return fetch(looked_up, left), looked_up + self.timing.operand_cycles
 
         return ask
 
     def _store(self, cost: Cost) -> Request:
         cycles = cost.bytes * self.timing.store_cycles_per_byte
 
-        def ask(now: float) -> tuple[float, float]:
+        def ask(now: float, left: int = 0) -> tuple[float, float]:
             looked_up = self._look_up(cost, now)
             self.below = max(self.below, looked_up) + cycles
             read = looked_up + self.timing.operand_cycles
@@ -114,19 +115,20 @@ class Memory:
         self.tags = max(self.tags, now) + cost.lookups
         return self.tags
 
-    def _fetch(self, bytes_: float, asked_bytes: float) -> Callable[[float], float]:
-        """What tells when so many bytes are there from below L1, of those that were asked for."""
+    def _fetch(self, bytes_: float, cost: Cost) -> Callable[[float, int], float]:
+        """What tells when so many bytes are there from below L1."""
         moved_cycles = bytes_ * self.timing.load_cycles_per_byte
-        # Of so many lines the slowest counts, whoever was the first to miss it.
-        power = 1 / (asked_bytes / LINE_BYTES) if asked_bytes else math.inf
-        timing = self.timing
-        cold_share = timing.cold_share
+        # Of so many places the slowest counts, whoever was the first to miss it.
+        power = 1 / cost.places if cost.places else math.inf
+        timing, passes_apart = self.timing, cost.passes_apart
+        shares = timing.cold_share, timing.cold_share * (1 - cost.along_k)
         warm, cold = (timing.global_cycles, timing.global_tail_cycles), (timing.cold_cycles, timing.cold_tail_cycles)
 
-        def there(now: float) -> float:
+        def there(now: float, left: int) -> float:
             self.below = (self.below if self.below > now else now) + moved_cycles
             late = -math.log1p(-(self.draw() ** power))
-            least_cycles, tail_cycles = cold if cold_share and self.draw() < cold_share else warm
+            share = shares[left % passes_apart != 0]
+            least_cycles, tail_cycles = cold if share and self.draw() < share else warm
             return self.below + least_cycles + late * tail_cycles
 
         return there

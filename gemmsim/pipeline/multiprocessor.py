@@ -175,7 +175,7 @@ class _Multiprocessor:
         seen = self.watch and waited(warp, step)
         warp.ready = now + ready_cycles
         if request:
-            there, taken = request(end)
+            there, taken = request(end, warp.left)
             core.left.append(taken - self.timing.operand_cycles)
             if step.action == "global_copy":
                 warp.copied = max(warp.copied, there)

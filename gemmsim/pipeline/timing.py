@@ -23,14 +23,21 @@ MOVED = (1, 2, 4)
 """Registers of a thread that an access moves."""
 BITS_OF_REGISTER = 32
 INSTRUCTIONS_OF_LINE = 8
+MEMORY_BYTES = 64
+"""What memory sends at once: on an H200 each second tile of 32 bytes a row waits for the other operand alone."""
 
 
 class Cost(NamedTuple):
-    """What one request takes on average: lookups of L1's tags, wavefronts of its data stage, bytes of whole sectors."""
+    """What one request takes on average: lookups of L1's tags, wavefronts of its data stage, bytes of whole sectors,
+    and places, runs of bytes with gaps between them. A share of the requests, `along_k`, goes on along the same rows
+    from pass to pass, so that only one pass in `passes_apart` meets what memory has not sent yet."""
 
     lookups: float = 1.0
     wavefronts: float = 1.0
     bytes: float = 0.0
+    places: float = 1.0
+    along_k: float = 0.0
+    passes_apart: float = 1.0
 
 
 Costs = Mapping[tuple[str, int], Cost]
@@ -45,16 +52,19 @@ def costs(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool = Fals
     the same place for several lanes writes one of these after the other, as at edges, where lanes beyond the matrix
     read its last row or column again; `slowest`: as in the blocks that do so most, not on average over all blocks.
     """
-    sums: dict[tuple[str, int], np.ndarray] = defaultdict(lambda: np.zeros(4))
+    sums: dict[tuple[str, int], np.ndarray] = defaultdict(lambda: np.zeros(6))
     if kernel.staged:
         names = {"load": "shared_load", "store": "shared_store", "copy": "global_copy"}
         for each in access_costs(kernel, tiling, kernel.widths(problem, tiling), problem.element_bytes):
             of = names[each.op], each.width_bits // BITS_OF_REGISTER
-            sums[of] += (each.requests, 0, each.wavefronts, 0)
+            sums[of] += (each.requests, 0, each.wavefronts, 0, 0, 0)
     for access in _of_one_class(problem, kernel, tiling):
         name = "global_copy_source" if access.direction == "copy" else f"global_{access.direction}"
-        sums[name, access.width_bits // BITS_OF_REGISTER] += _in_global(access)
-    found = {of: Cost(*map(float, total[1:] / total[0])) for of, total in sums.items() if total[0]}
+        along_k = kernel.staged and access.name.endswith("a")
+        sums[name, access.width_bits // BITS_OF_REGISTER] += _in_global(access, along_k)
+    apart = max(1, MEMORY_BYTES // (tiling.block_k * problem.element_bytes)) if kernel.staged else 1
+    means = {of: map(float, total[1:] / total[0]) for of, total in sums.items() if total[0]}
+    found = {of: Cost(*mean)._replace(passes_apart=apart) for of, mean in means.items()}
     if kernel.copies:
         for width, alike in _alike(problem, kernel, tiling, slowest).items():
             cost = found["global_copy", width]
@@ -95,16 +105,21 @@ def _alike(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool) -> d
     return found
 
 
-def _in_global(access: LaneAddresses) -> tuple[float, float, float, float]:
-    """(instructions of warps, and what of them all are lookups, wavefronts, bytes) of an access."""
+def _in_global(access: LaneAddresses, along_k: bool) -> tuple[float, ...]:
+    """(instructions of warps, and of them all the lookups, wavefronts, bytes, places, those along k) of an access."""
     addresses = np.where(access.active, access.byte_addresses, 0)
     asked = transactions(addresses, access.active, access.width_bits // 8)
     executed, bytes_ = asked.requests.size, SECTOR_BYTES * asked.sectors.sum()
+    width = access.width_bits // 8
+    ordered = np.sort(np.where(access.active, access.byte_addresses, -1), axis=-1)
+    runs = (ordered[..., 1:] - ordered[..., :-1] > width) & (ordered[..., :-1] >= 0)
+    places = runs.sum() + access.active.any(axis=-1).sum()
+    goes_on = executed if along_k else 0
     try:
         found = l1_wavefronts(addresses, access.active, access.width_bits // 8)
-        return executed, found.tag.sum(), found.data.sum(), bytes_
+        return executed, found.tag.sum(), found.data.sum(), bytes_, places, goes_on
     except InputError:  # rows so far apart that the hash is not known: as if every line took a lookup
-        return executed, asked.lines.sum(), asked.lines.sum(), bytes_
+        return executed, asked.lines.sum(), asked.lines.sum(), bytes_, places, goes_on
 
 
 @dataclass(frozen=True)
@@ -120,7 +135,6 @@ class Timing:
     load_cycles_per_byte   of the multiprocessor's share of what is below L1, reading; store_ the same writing
     barrier_cycles, arrival_cycles   from the last arrival at a barrier on; between two arrivals
     ffma_late_cycles       that an FFMA takes beyond what the register ports say
-    load_late_cycles       that loads take beyond those of a calibration's chains
     operand_cycles         until a store or a load has read its operands
     other_cycles           of results with a scoreboard that come from no memory
     code_cycles            for each instruction that is not in the sub-core's cache of code
@@ -148,7 +162,6 @@ class Timing:
     cold_cycles: float = 0.0
     cold_tail_cycles: float = 0.0
     ffma_late_cycles: float = 0.03
-    load_late_cycles: float = 25.0
     operand_cycles: float = 12.0
     other_cycles: float = 24.0
 
@@ -172,17 +185,18 @@ def timing(device: Device, known: Calibration) -> Timing:
     few, many = of("barrier_4_warps_cycles", 20.0), of("barrier_32_warps_cycles", 76.0)
     arrival = (many - few) / 28
     near = of("l2_latency_near_cycles", 270.0)
+    far = of("l2_latency_far_cycles", near)
     cycles_a_second = device.sms * device.clock_hz
     return Timing(
         latencies,
         of("l1_latency_cycles", 34.0),
-        (near + of("l2_latency_far_cycles", near)) / 2,
+        near,
         cycles_a_second / of("l2_bytes_per_s", device.l2_bytes_per_s),
         cycles_a_second / of("l2_write_bytes_per_s", device.l2_bytes_per_s / 2),
         few - 4 * arrival,
         arrival,
         of("code_line_cycles", 20.0) / INSTRUCTIONS_OF_LINE,
-        2 * (near + of("l2_latency_far_cycles", near)) / 2,
+        near + far,
         of("atomic_latency_cycles", 700.0),
         of("block_start_cycles", 150.0),
         of("block_turnover_cycles", 500.0),

@@ -32,6 +32,32 @@ def first_wave(blocks: int, blocks_per_sm: int, device: Device) -> Wave:
     return Wave(min(blocks_per_sm, ceil_div(blocks, device.sms)), 1, 1.0, min(blocks, device.sms))
 
 
+def read_ahead(problem: Problem, tiling: Tiling, blocks: int, sms: int) -> float:
+    """Share of the bytes of their tiles that blocks find in L2 since multiprocessors with one block less run ahead.
+
+    Of the first `blocks`, in turn to all `sms`; those of one row of blocks share a tile of A, those of a column B.
+    """
+    if blocks < sms or not blocks % sms:
+        return 0.0
+    numbers = np.arange(blocks)
+    ahead = numbers % sms >= blocks % sms
+    tiles, part = np.divmod(numbers, int(tiling.split_k))
+    row, column = place_of(tiles, problem, tiling)
+    shares = [
+        np.isin(keys[~ahead], keys[ahead]).mean()
+        for keys in (row * tiling.split_k + part, column * tiling.split_k + part)
+    ]
+    return float(np.average(shares, weights=(tiling.block_m, tiling.block_n)))
+
+
+def place_of(tiles: Any, problem: Problem, tiling: Tiling) -> tuple[Any, Any]:
+    """(row, column) of blocks by the numbers of their tiles: down `group` rows, then on along n (kernels/split.cuh)."""
+    down, across = grid(problem, tiling).m, grid(problem, tiling).n
+    band, within = np.divmod(tiles, tiling.group * across)
+    column, row = np.divmod(within, np.minimum(tiling.group, down - band * tiling.group))
+    return band * tiling.group + row, column
+
+
 def busiest(pair: Ran, left: int, sms: int) -> int:
     """Blocks that the multiprocessor gets that is fastest, after its first ones, of `left` that are handed out.
 
