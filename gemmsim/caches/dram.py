@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from gemmsim.caches.company import Company
-from gemmsim.caches.panels import BURST_BYTES, runs_of
 from gemmsim.caches.reuse import Capacity
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.problem import Problem
@@ -23,7 +22,7 @@ def dram_reads(
     convoys: Any = 1,
     apart: Any = 0.0,
     lives: Any = 1.0,
-    copies: Any = 1.0,
+    copies: tuple[float, float] = (1.0, 1.0),
 ) -> tuple[Any, Any]:
     """Times that A and B are read from memory by a launch whose blocks run `together` like this, L2 empty before it.
 
@@ -33,13 +32,13 @@ def dram_reads(
 
     Blocks start in step. To a share they fall `apart`, into up to so many `convoys` that keep step, one for each block
     of a multiprocessor, and that lag behind each other by up to so many `lives` of a block. Of the lines that parts of
-    L2 hold for others, `copies` are there then.
+    L2 hold for others, the first of `copies` are there in step, the second out of it.
 
     Supposed is that blocks start in the order of their numbers and last alike. Left out are instructions, and reads of
     the partial sums of a split k, which follow right after they are written.
     """
-    in_step = _reads(problem, tiling, together, l2)
-    out_of_step = _reads(problem, tiling, together, l2, convoys, lives, copies)
+    in_step = _reads(problem, tiling, together, l2, copies[0])
+    out_of_step = _reads(problem, tiling, together, l2, copies[1], convoys, lives)
     a, b = ((1 - apart) * step + apart * out for step, out in zip(in_step, out_of_step, strict=True))
     return a, b
 
@@ -49,9 +48,9 @@ def _reads(
     tiling: Tiling,
     together: Company,
     l2: Capacity,
+    copies: float,
     convoys: Any = 1,
     lives: Any = 0.0,
-    copies: Any = 1.0,
 ) -> tuple[Any, Any]:
     """The same of blocks that form so many convoys. While one reaches the place of the one before, all of the matrix
     that they share and a convoy's own part of the rest passes through L2."""
@@ -80,14 +79,16 @@ def _reads(
     chain_b = np.minimum(convoys, together.bands)
     between_a = of_a * np.minimum(1, chain_a / convoys) + of_b * np.minimum(1, chain_b / convoys)
     own_a = of_a * np.minimum(1, chain_a / chain_b)
-    late_a = first_a * (chain_a - 1) * (1 - l2.kept_apart(between_a, lives))
+    missed_a = 1 - l2.kept_apart(between_a, lives)
+    late_a = first_a * (chain_a - 1) * missed_a
+    # where no wave of a stretch ends at once, the next columns find the band's rows of A as other convoys do
+    goes_on = (np.asarray(lives) > 0) & ~several
+    reads_a = np.where(goes_on, np.minimum(reads_a, 1 + (first_a - 1) * missed_a), reads_a)
     late_b = first_b * (chain_b - 1) * (1 - l2.kept_apart(of_b + own_a, lives, of_a - own_a))
-    # a block that reads alone brings in whole bursts
-    bursts = runs_of(problem, tiling, BURST_BYTES) * BURST_BYTES / (size * np.minimum(tiling.block_n, problem.n))
     lost_in_turn = 1 - l2.kept((of_a + of_b) * _turn(problem, tiling))
     return (
         reads_a + np.maximum(late_a, (tiles.n - reads_a) * lost_in_turn),
-        reads_b + np.maximum(late_b * bursts, (tiles.m - reads_b) * lost_in_turn),
+        reads_b + np.maximum(late_b, (tiles.m - reads_b) * lost_in_turn),
     )
 
 
