@@ -34,9 +34,10 @@ def l2_capacity(device: Device) -> Capacity:
 
 
 def l2_copies() -> tuple[float, float]:
-    """Of the lines that parts of L2 keep for others, those that are there: where blocks are in step, and out of it."""
+    """Of the lines that parts of L2 keep for others, those that are there: when they come round again, and when a
+    convoy that lags comes to them."""
     values = scalars()["l2_copies"]
-    return values["in_step"], values["apart"]
+    return values["again"], values["apart"]
 
 
 def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
