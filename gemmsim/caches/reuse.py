@@ -24,7 +24,7 @@ class Capacity:
 
     @property
     def _width(self) -> Any:
-        return np.maximum(self.most - self.least, 1)
+        return np.where(self.most > self.least, self.most - self.least, 1)
 
     def _over(self, between: Any) -> Any:
         """How far so many bytes are on the way from `least` to `most`, from 0 to 1."""
