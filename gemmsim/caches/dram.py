@@ -66,6 +66,11 @@ def _wave_bytes(problem: Problem, tiling: Tiling, together: Company, l2: Capacit
     return of_a, of_b
 
 
+def _written_bytes(problem: Problem, tiling: Tiling) -> Any:
+    """C, and the partial sums of a split k."""
+    return 1.0 * problem.element_bytes * (problem.m * problem.n + partial_sums(problem, tiling))
+
+
 def _first_reads(tiling: Tiling, tiles: Grid, together: Company) -> tuple[Any, Any]:
     """Times that A and B are read where nothing is kept from wave to wave: once for each that has blocks of them."""
     # bands that one wave begins and the next one ends
@@ -81,7 +86,7 @@ def _missed_by_waves(
     """Shares of what a wave reads of A and B again that have left L2 since the one before."""
     tiles = grid(problem, tiling)
     of_a, of_b = _wave_bytes(problem, tiling, together, l2, copies)
-    all_c = l2.taken(1.0 * problem.element_bytes * (problem.m * problem.n + partial_sums(problem, tiling)), 1)
+    all_c = l2.taken(_written_bytes(problem, tiling), 1)
     wave = of_a + of_b + all_c * together.tiles / tiles.tiles
     # B comes round with every band: after a wave of several, or all the waves of one
     all_a, all_b = of_a * tiles.m / together.rows, of_b * tiles.n / together.columns
@@ -100,13 +105,14 @@ def _missed_by_convoys(
     problem: Problem, tiling: Tiling, together: Company, l2: Capacity, copies: float, convoys: Any, lives: Any
 ) -> tuple[Any, Any]:
     """Shares of A and B that a convoy does not find where another one has read them. While one reaches the place of the
-    one before, all of the matrix that they share and a convoy's own part of the rest passes through L2."""
+    one before, all of the matrix that they share, a convoy's own part of the rest and a wave's C pass through L2."""
     of_a, of_b = _wave_bytes(problem, tiling, together, l2, copies)
     chain_a, chain_b = _chains(tiling, grid(problem, tiling), together, convoys)
     convoys = np.minimum(convoys, together.tiles)
     between_a = of_a * np.minimum(1, chain_a / convoys) + of_b * np.minimum(1, chain_b / convoys)
     own_a = of_a * np.minimum(1, chain_a / chain_b)
-    return 1 - l2.kept_apart(between_a, lives), 1 - l2.kept_apart(of_b + own_a, lives, of_a - own_a)
+    of_c = _written_bytes(problem, tiling) / together.waves
+    return 1 - l2.kept_apart(between_a + of_c, lives), 1 - l2.kept_apart(of_b + own_a + of_c, lives, of_a - own_a)
 
 
 def passes(tiles: Any, together: Any) -> Any:
