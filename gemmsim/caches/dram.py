@@ -32,7 +32,7 @@ def dram_reads(
 
     Blocks start in step. To a share they fall `apart`, into up to so many `convoys` that keep step, one for each block
     of a multiprocessor, and that lag behind each other by up to so many `lives` of a block. Of the lines that parts of
-    L2 hold for others, the first of `copies` are there when they come round again, the second when a convoy that lags
+    L2 hold for others, the first of `copies` are there when B comes round again, the second when a convoy that lags
     comes to them.
 
     Supposed is that blocks start in the order of their numbers and last alike. Left out are instructions, and reads of
@@ -45,7 +45,7 @@ def dram_reads(
     late_a, late_b = _missed_by_convoys(problem, tiling, together, l2, late, convoys, lives)
     # out of step no wave of a stretch of a band ends at once: the next columns find its rows of A as other convoys do
     missed_next = np.where(together.bands > 1, missed_a, np.minimum(missed_a, late_a))
-    of_a, of_b = _wave_bytes(problem, tiling, together, l2, again)
+    of_a, of_b = _wave_bytes(problem, tiling, together, l2, 1, 1)
     alone = 1 - l2.kept((of_a + of_b) * _turn(problem, tiling))
 
     def reads(most: Any, step: Any, out: Any) -> Any:
@@ -58,11 +58,13 @@ def dram_reads(
     return reads(tiles.n, step_a, out_a), reads(tiles.m, step_b, out_b)
 
 
-def _wave_bytes(problem: Problem, tiling: Tiling, together: Company, l2: Capacity, copies: float) -> tuple[Any, Any]:
-    """What the rows of A and the columns of B of the blocks that run together take of L2."""
+def _wave_bytes(
+    problem: Problem, tiling: Tiling, together: Company, l2: Capacity, copies_a: float, copies_b: float
+) -> tuple[Any, Any]:
+    """What the rows of A and the columns of B of the blocks that run together take of L2, with so many of the copies."""
     tiles, size = grid(problem, tiling), 1.0 * problem.element_bytes
-    of_a = l2.taken(size * problem.m * problem.k, together.columns, copies) * together.rows / tiles.m
-    of_b = l2.taken(size * problem.k * problem.n, together.rows, copies) * together.columns / tiles.n
+    of_a = l2.taken(size * problem.m * problem.k, together.columns, copies_a) * together.rows / tiles.m
+    of_b = l2.taken(size * problem.k * problem.n, together.rows, copies_b) * together.columns / tiles.n
     return of_a, of_b
 
 
@@ -85,7 +87,7 @@ def _missed_by_waves(
 ) -> tuple[Any, Any]:
     """Shares of what a wave reads of A and B again that have left L2 since the one before."""
     tiles = grid(problem, tiling)
-    of_a, of_b = _wave_bytes(problem, tiling, together, l2, copies)
+    of_a, of_b = _wave_bytes(problem, tiling, together, l2, 1, copies)
     all_c = l2.taken(_written_bytes(problem, tiling), 1)
     wave = of_a + of_b + all_c * together.tiles / tiles.tiles
     # B comes round with every band: after a wave of several, or all the waves of one
@@ -106,7 +108,7 @@ def _missed_by_convoys(
 ) -> tuple[Any, Any]:
     """Shares of A and B that a convoy does not find where another one has read them. While one reaches the place of the
     one before, all of the matrix that they share, a convoy's own part of the rest and a wave's C pass through L2."""
-    of_a, of_b = _wave_bytes(problem, tiling, together, l2, copies)
+    of_a, of_b = _wave_bytes(problem, tiling, together, l2, copies, copies)
     chain_a, chain_b = _chains(tiling, grid(problem, tiling), together, convoys)
     convoys = np.minimum(convoys, together.tiles)
     between_a = of_a * np.minimum(1, chain_a / convoys) + of_b * np.minimum(1, chain_b / convoys)

@@ -34,7 +34,7 @@ def l2_capacity(device: Device) -> Capacity:
 
 
 def l2_copies() -> tuple[float, float]:
-    """Of the lines that parts of L2 keep for others, those that are there: when they come round again, and when a
+    """Of the lines that parts of L2 keep for others, those that are there: when B comes round again, and when a
     convoy that lags comes to them."""
     values = scalars()["l2_copies"]
     return values["again"], values["apart"]
