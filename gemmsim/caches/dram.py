@@ -61,7 +61,7 @@ def dram_reads(
 def _wave_bytes(
     problem: Problem, tiling: Tiling, together: Company, l2: Capacity, copies_a: float, copies_b: float
 ) -> tuple[Any, Any]:
-    """What the rows of A and the columns of B of the blocks that run together take of L2, with so many of the copies."""
+    """What the rows of A and the columns of B of the blocks that run together take of L2 with so many of the copies."""
     tiles, size = grid(problem, tiling), 1.0 * problem.element_bytes
     of_a = l2.taken(size * problem.m * problem.k, together.columns, copies_a) * together.rows / tiles.m
     of_b = l2.taken(size * problem.k * problem.n, together.rows, copies_b) * together.columns / tiles.n

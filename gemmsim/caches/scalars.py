@@ -46,7 +46,7 @@ def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resi
     The more tiles it has under way, and the more of its time L2 delivers them, which is never at the same pace to all:
     by the product of the tiles and of the bytes of them that it needs a cycle. Copies have one more under way than
     their ring has stages: nobody waits for the latest. Threads that wait for a tile and then store it transposed begin
-    earlier. Threads with one element do entirely, unless they read every k of B's rows in bursts.
+    earlier, but slowly: whole is the effect where k is long. Threads with one element do entirely, unless they read every k of B's rows in bursts.
     """
     values = scalars()["apart"]
     if not kernel.staged:
@@ -55,8 +55,10 @@ def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resi
         return 1.0
     per_cycle = device.capability.fp32_lanes_per_sm * (1 / tiling.block_m + 1 / tiling.block_n)
     busy = resident * (tiling.stages + kernel.copies) * problem.element_bytes * per_cycle
-    least, most = values["transposing" if kernel.transposed and not kernel.prefetches else "busy"]
-    return np.clip((busy - least) / (most - least), 0, 1)
+    transposing = kernel.transposed and not kernel.prefetches
+    least, most = values["transposing" if transposing else "busy"]
+    share = np.clip((busy - least) / (most - least), 0, 1)
+    return share * np.minimum(1, problem.k / values["transposing_k"]) if transposing else share
 
 
 def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any, waves: Any) -> Any:
