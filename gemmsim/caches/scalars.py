@@ -46,7 +46,7 @@ def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resi
     The more tiles it has under way, and the more of its time L2 delivers them, which is never at the same pace to all:
     by the product of the tiles and of the bytes of them that it needs a cycle. Copies have one more under way than
     their ring has stages: nobody waits for the latest. Threads that wait for a tile and then store it transposed begin
-    earlier, but slowly: whole is the effect where k is long. Threads with one element do entirely, unless they read every k of B's rows in bursts.
+    earlier. Threads with one element do entirely, unless they read every k, and whole bursts of it.
     """
     values = scalars()["apart"]
     if not kernel.staged:
@@ -55,10 +55,17 @@ def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resi
         return 1.0
     per_cycle = device.capability.fp32_lanes_per_sm * (1 / tiling.block_m + 1 / tiling.block_n)
     busy = resident * (tiling.stages + kernel.copies) * problem.element_bytes * per_cycle
-    transposing = kernel.transposed and not kernel.prefetches
-    least, most = values["transposing" if transposing else "busy"]
-    share = np.clip((busy - least) / (most - least), 0, 1)
-    return share * np.minimum(1, problem.k / values["transposing_k"]) if transposing else share
+    least, most = values["transposing" if _waits_and_transposes(kernel) else "busy"]
+    return np.clip((busy - least) / (most - least), 0, 1)
+
+
+def lag(problem: Problem, kernel: Kernel) -> Any:
+    """Share of what falls apart that lags by enough to matter in L2: who waits for tiles does so in a long k alone."""
+    return np.minimum(1, problem.k / scalars()["apart"]["transposing_k"]) if _waits_and_transposes(kernel) else 1.0
+
+
+def _waits_and_transposes(kernel: Kernel) -> bool:
+    return kernel.transposed and not kernel.prefetches
 
 
 def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any, waves: Any) -> Any:
