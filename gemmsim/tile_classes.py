@@ -17,25 +17,14 @@ from typing import Literal
 
 import numpy as np
 
-from gemmsim.access import (
-    LANE,
-    Direction,
-    GlobalAccess,
-    LaneAccess,
-    Lanes,
-    Mask,
-    SharedAccess,
-    copies_through_l1,
-    copy_passes,
-    global_accesses,
-    pairs,
-    past_l1_sectors,
-    shared_accesses,
-)
 from gemmsim.banks import PASS_BYTES
 from gemmsim.coalescing import SECTOR_BYTES, transactions
+from gemmsim.copy_costs import copies_through_l1, copy_passes, past_l1_sectors
+from gemmsim.global_access import GlobalAccess, LaneAccess, global_accesses
 from gemmsim.kernels import Kernel
+from gemmsim.lane_runs import LANE, Direction, Lanes, Mask, pairs
 from gemmsim.problem import Problem, ceil_div
+from gemmsim.shared_access import SharedAccess, shared_accesses
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 Memory = Literal["global", "shared"]
@@ -200,7 +189,7 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
     """(wavefronts, ideal wavefronts) of a copy over the whole launch, tiles past the end of k among them.
 
     Past L1 they depend on where in a line of L1 the tile starts, and where its stage in a row of the banks, as
-    conjectured: see `gemmsim.access.copy_passes`.
+    conjectured: see `gemmsim.copy_costs.copy_passes`.
     """
     alignments = PASS_BYTES // problem.element_bytes
     along = {axis: segments(*_extents(problem, tiling)[axis]) for axis in "mn"}
@@ -228,7 +217,7 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
 
 
 def count_past_l1_sectors(access: LaneAccess, into: SharedAccess, problem: Problem, tiling: Tiling) -> int:
-    """Sectors of a copy past L1 over the whole launch, as hardware counts them: see `gemmsim.access.past_l1_sectors`.
+    """Sectors of a copy past L1 over the whole launch, as hardware counts them: see `gemmsim.copy_costs`.
 
     They depend on where in a sector the tile starts, and where in 32 bytes its stage does.
     """

@@ -1,8 +1,8 @@
 """Reads, requests, wavefronts and bytes at every level of the memory of a GPU.
 
 Reads and FFMA are closed forms (docs/theory.md derives them) and take arrays as well as numbers.
-Requests, wavefronts and sectors depend on the address of every lane: `gemmsim.access` knows those, and
-`gemmsim.tile_classes` how often each occurs.
+Requests, wavefronts and sectors depend on the address of every lane: `gemmsim.shared_access` and
+`gemmsim.global_access` know those, and `gemmsim.tile_classes` how often each occurs.
 """
 
 from __future__ import annotations
@@ -13,24 +13,16 @@ from typing import Literal
 
 import numpy as np
 
-from gemmsim.access import (
-    OPERANDS,
-    Direction,
-    LaneAccess,
-    Operand,
-    accesses_to,
-    copies_through_l1,
-    global_accesses,
-    in_order,
-    shared_accesses,
-    what_matters,
-)
 from gemmsim.banks import PASS_BYTES
 from gemmsim.coalescing import SECTOR_BYTES
+from gemmsim.copy_costs import copies_through_l1
 from gemmsim.errors import InputError, require
+from gemmsim.global_access import LaneAccess, global_accesses
 from gemmsim.kernels import Kernel, Widths
+from gemmsim.lane_runs import Direction
 from gemmsim.notebook import as_table
 from gemmsim.problem import LARGEST_COUNT, Count, Problem, fits
+from gemmsim.shared_access import OPERANDS, Operand, accesses_to, in_order, shared_accesses, what_matters
 from gemmsim.tile_classes import count_copy_passes, count_global, count_past_l1_sectors
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
