@@ -22,8 +22,7 @@ from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
-from gemmsim.pipeline.timing import Timing, timing
+from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
 from gemmsim.pipeline.waves import fits_in_l2
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.spills import Spills, carried, spills
