@@ -110,7 +110,10 @@ def test_what_is_good_already_is_left_alone(gemmsim, monkeypatch, tmp_path):
 
 def test_an_unwritable_place_is_noticed_before_the_work(refusal, monkeypatch, tmp_path):
     monkeypatch.setattr("gemmsim.commands.rearrange.rearranged", None)
-    assert "nowhere" in refusal(f"rearrange {LAUNCH} --out {tmp_path / 'nowhere' / 'out.cubin'}", status=2)
+    for dry_run in ("", "--dry-run"):
+        assert "nowhere" in refusal(
+            f"rearrange {LAUNCH} {dry_run} --out {tmp_path / 'nowhere' / 'out.cubin'}", status=2
+        )
 
 
 def test_what_is_not_proved_is_not_written(gemmsim, monkeypatch, tmp_path):
