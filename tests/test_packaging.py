@@ -245,11 +245,22 @@ def wanted(*extras: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("lock", "extras"), [("core", []), ("dev", ["compile", "test", "check"]), ("gpu", ["compile", "gpu"])]
+    ("lock", "extras"),
+    [
+        ("core", []),
+        ("dev", ["compile", "test", "check"]),
+        ("gpu", ["compile", "gpu"]),
+        ("beside", ["cublas", "heuristics", "cluster"]),
+    ],
 )
 def test_the_locks_hold_what_the_project_asks_for(lock, extras):
     assert wanted(*extras) <= set(locked(lock))
     assert locked("core").items() <= locked(lock).items()
+
+
+def test_every_extra_is_in_a_lock():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert wanted(*extras) <= set().union(*(locked(path.stem) for path in (ROOT / "requirements").glob("*.txt")))
 
 
 def test_only_the_gpu_environment_has_pycuda():
