@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Notes:
         if kind.startswith(("global", "workspace")):
             self.sectors[kind] += len({(e + i) // 8 for e in lanes.values() for i in range(width)})
         else:
-            wavefronts, ideal = slow_passes({lane: 4 * e for lane, e in lanes.items()}, 4 * width, "store" in kind)
+            wavefronts, ideal = _passes(tuple(lanes.items()), width, "store" in kind)
             self.wavefronts[kind] += wavefronts
             self.ideal[kind] += ideal
 
@@ -52,12 +53,18 @@ def slow_passes(addresses: dict[int, int], width_bytes: int, store: bool) -> tup
         words: dict[int, set[int]] = defaultdict(set)
         for lane in range(first, first + size):
             if lane in addresses:
-                for byte in range(addresses[lane], addresses[lane] + width_bytes):
-                    words[byte // 4 % 32].add(byte // 4)
+                for word in range(addresses[lane] // 4, (addresses[lane] + width_bytes - 1) // 4 + 1):
+                    words[word % 32].add(word)
         if words:
             total += max(len(distinct) for distinct in words.values())
             ideal += 1
     return total, ideal
+
+
+@lru_cache(10_000)
+def _passes(lanes: tuple[tuple[int, int], ...], width: int, store: bool) -> tuple[int, int]:
+    """Of elements; block after block does the same."""
+    return slow_passes({lane: 4 * element for lane, element in lanes}, 4 * width, store)
 
 
 def launch(kernel: str, m: int, n: int, k: int, tiling, trace: bool = False) -> Notes:
