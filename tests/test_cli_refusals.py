@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from gemmsim import answers, cli, commands
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS
 from gemmsim.options import whole
+from gemmsim.rearrange import optimise
 
 # What bad input gets
 
@@ -242,6 +244,8 @@ def test_help_has_an_example_that_works(gemmsim, machine, campaign, points, draw
     assert "--json" in result.out
     example = result.out.split("example:\n  gemmsim ")[1].strip()
     monkeypatch.chdir(tmp_path)
+    one_search = partial(optimise.rearranged, width=4, searches=optimise.trials(1))
+    monkeypatch.setattr("gemmsim.commands.rearrange.rearranged", one_search)  # all of them take long
     for file in (campaign, points):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     needs = {"calibrate": 3, "rank": 2}  # a GPU; a file that is the user's own
