@@ -59,7 +59,7 @@ TEXT_CUT_OFF = """
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     records = [*synthetic.campaign(), *synthetic.campaign(device("rtx-3090"))[:3]]
-    with drawn_once(tmp_path_factory):
+    with drawn_once(tmp_path_factory, for_all=True):
         return write_report(synthetic.write(folder / "records.jsonl", records), folder / "out")[0]
 
 
