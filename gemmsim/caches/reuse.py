@@ -22,23 +22,20 @@ class Capacity:
         in other parts that use it."""
         return size * (1 + copies * crossings(blocks, self.parts))
 
-    @property
-    def _width(self) -> Any:
-        return np.where(self.most > self.least, self.most - self.least, 1)
-
     def _over(self, between: Any) -> Any:
         """How far so many bytes are on the way from `least` to `most`, from 0 to 1."""
-        return 1 - np.clip((self.most - between) / self._width, 0, 1)
+        width = np.where(self.most > self.least, self.most - self.least, 1)
+        return np.clip((between - self.least) / width, 0, 1)
 
     def kept(self, between: Any) -> Any:
         """Share of the reads that find what was read before `between` other bytes."""
         over = self._over(between)
-        return 1 - over**2 * (3 - 2 * over)
+        return np.where(between < self.most, 1 - over**2 * (3 - 2 * over), 0.0)[()]
 
     def kept_on_the_way(self, between: Any) -> Any:
         """The mean of `kept` over all distances from 0 to this one."""
         over = self._over(between)
-        kept = np.minimum(between, self.least) + self._width * (over - over**3 + over**4 / 2)
+        kept = np.minimum(between, self.least) + (self.most - self.least) * (over - over**3 + over**4 / 2)
         return np.where(between > 0, kept / np.where(between > 0, between, 1), 1.0)
 
     def kept_apart(self, life: Any, lives: Any, others: Any = 0) -> Any:
