@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmsim.rules import Rule
-from gemmsim.tiling import FIELDS, LARGEST_SWIZZLE, SWIZZLED_COLUMNS, WARP_SIZE, Tiling, nearest_multiple
+from gemmsim.tiling import FIELDS, LARGEST_SWIZZLE, SWIZZLED_COLUMNS, WARP_SIZE, Tiling, nearest_divisor, nearest_multiple
 
 PIECE = 4
 """Neighbouring elements that a thread has at most, where lanes of a warp share out its tile: a 128-bit access."""
@@ -47,6 +47,28 @@ def _is_neutral(kernel: str, name: str) -> Rule:
         lambda of: value(of) == neutral,
         f"kernel {kernel} has no {name}, not {{value}}",
         lambda of: {"value": value(of)},
+    )
+
+
+def traversal_rules() -> Iterator[Rule]:
+    """A thread tile is whole bands of rows."""
+    yield Rule(
+        lambda of: (of.traversal <= of.thread_m) & (of.thread_m % (of.traversal + (of.traversal == 0)) == 0),
+        lambda traversal, rows: (
+            f"traversal {traversal}: the rows of a thread tile are multiplied in bands of as many;"
+            f" allowed: 0, and what divides thread_m {rows}, nearest {nearest_divisor(rows, traversal)}"
+        ),
+        lambda of: {"traversal": of.traversal, "rows": of.thread_m},
+    )
+
+
+def spread_rules() -> Iterator[Rule]:
+    """There is a small iteration for each group of copies."""
+    yield Rule(
+        lambda of: of.spread < of.block_k,
+        "spread {spread}: groups of copies go with the small iterations of a tile but its last;"
+        " allowed with block_k {block_k}: 0 to {most}",
+        lambda of: {"spread": of.spread, "block_k": of.block_k, "most": of.block_k - 1},
     )
 
 

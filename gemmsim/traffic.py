@@ -338,9 +338,9 @@ def _in_shared(
 
 
 def _copies(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths) -> Copies:
-    """The copies of the launch: those of every tile, and of as many more for each block as its ring has stages."""
+    """The copies of the launch: those of every tile, and of as many more for each block as are fetched ahead."""
     tiles = grid(problem, tiling)
-    turns = tiles.tiles * tiles.k + tiles.blocks * tiling.stages
+    turns = tiles.tiles * tiles.k + tiles.blocks * tiling.tiles_ahead
     targets = {access.name: access for access in shared_accesses(kernel, tiling, widths)}
     requests = wavefronts = ideal = reading = through_l1 = past_l1 = 0
     for access in global_accesses(kernel, tiling, widths):
