@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -63,12 +63,26 @@ def traversal_rules() -> Iterator[Rule]:
 
 
 def spread_rules() -> Iterator[Rule]:
-    """There is a small iteration for each group of copies."""
+    """There is a small iteration for each group of copies, and all threads together copy whole runs of the rows of A, and
+    of all rows of B."""
     yield Rule(
         lambda of: of.spread < of.block_k,
         "spread {spread}: groups of copies go with the small iterations of a tile but its last;"
         " allowed with block_k {block_k}: 0 to {most}",
         lambda of: {"spread": of.spread, "block_k": of.block_k, "most": of.block_k - 1},
+    )
+    yield _shared_out("threads", lambda of: of.block_k, "a run of each of the block_k {unit} rows of B")
+    yield _shared_out("block_n", lambda of: PIECE * (of.threads // of.block_k), "{unit} columns of each row of B")
+    yield _shared_out("block_m", lambda of: of.threads // (PIECE + PIECE * (of.block_k % (2 * PIECE) == 0)), "{unit} rows of A")
+
+
+def _shared_out(name: str, unit: Callable[[Any], Any], what: str) -> Rule:
+    value = attrgetter(name)
+    return Rule(
+        lambda of: (of.spread == 0) | (value(of) % unit(of) == 0),
+        f"spread {{spread}}: threads copy {what} at a time, and {name} {{value}} is no multiple of {{unit}};"
+        " allowed: 0, or such a tile",
+        lambda of: {"spread": of.spread, "value": value(of), "unit": unit(of)},
     )
 
 

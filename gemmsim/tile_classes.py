@@ -210,6 +210,8 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
     for kind in along[access.clamped]:
         of_blocks = _starts(access, problem, tiling, along | {access.clamped: [kind]}, alignments)
         left = {"k": tiling.block_k, access.clamped: kind.left}
+        if access.guarded:  # zeros are written in place of what is not read
+            left[access.clamped] = getattr(tiling, f"block_{access.clamped}")
         rows, columns, active = access.within(*(left[axis] for axis in access.matrix))
         element = rows * _stride(access, problem, access.matrix[0]) + columns
         for stage, turns in enumerate(_turns_by_stage(problem, tiling, alignments)):

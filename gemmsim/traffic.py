@@ -88,7 +88,8 @@ def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
 
     Global: each block reads the part of its rows of A and of its columns of B that exists; without
     staging each of the mn threads reads its own row and column. Copies read whole tiles, the last row and column
-    of a matrix in place of those beyond it; partial sums are read once more. Shared: an FFMA needs one element
+    of a matrix in place of those beyond it, unless they are spread, which read no column twice; partial sums are read
+    once more. Shared: an FFMA needs one element
     of A for every thread_n results and one of B for every thread_m; a kernel that copies reads the first fragments of
     the tile past its last as well, if it has one, and where k is split each thread its block's number. Register: two
     operands for each FFMA.
@@ -100,6 +101,7 @@ def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
     if kernel.copies:
         tiles = grid(problem, tiling)
         m, n, _ = tiles.padded
+        n = np.where(tiling.spread > 0, problem.n, n)[()]
         in_global = m * problem.k * tiles.n + problem.k * n * tiles.m + partial_sums(problem, tiling)
         in_shared = in_shared + working_blocks(problem, tiling) * tiling.threads * (tiling.thread_m + tiling.thread_n)
         in_shared = in_shared + (tiling.split_k > 1) * tiles.blocks * tiling.threads
