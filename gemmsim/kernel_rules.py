@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from gemmsim.rules import Rule
-from gemmsim.tiling import FIELDS, LARGEST_SWIZZLE, SWIZZLED_COLUMNS, WARP_SIZE, Tiling, nearest_divisor, nearest_multiple
+from gemmsim.tiling import (
+    FIELDS,
+    LARGEST_SWIZZLE,
+    SWIZZLED_COLUMNS,
+    WARP_SIZE,
+    Tiling,
+    nearest_divisor,
+    nearest_multiple,
+)
 
 PIECE = 4
 """Neighbouring elements that a thread has at most, where lanes of a warp share out its tile: a 128-bit access."""
@@ -73,7 +81,9 @@ def spread_rules() -> Iterator[Rule]:
     )
     yield _shared_out("threads", lambda of: of.block_k, "a run of each of the block_k {unit} rows of B")
     yield _shared_out("block_n", lambda of: PIECE * (of.threads // of.block_k), "{unit} columns of each row of B")
-    yield _shared_out("block_m", lambda of: of.threads // (PIECE + PIECE * (of.block_k % (2 * PIECE) == 0)), "{unit} rows of A")
+    yield _shared_out(
+        "block_m", lambda of: of.threads // (PIECE + PIECE * (of.block_k % (2 * PIECE) == 0)), "{unit} rows of A"
+    )
 
 
 def _shared_out(name: str, unit: Callable[[Any], Any], what: str) -> Rule:

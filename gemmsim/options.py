@@ -70,7 +70,9 @@ def add_tiling(parser: argparse.ArgumentParser) -> None:
         metavar="R",
         help="rows of the thread tile that are multiplied together, there and back; the kernel's own order if left out",
     )
-    add("--spread", metavar="G", help="groups in which the copies of a tile are issued (async); 0, at once, if left out")
+    add(
+        "--spread", metavar="G", help="groups in which the copies of a tile are issued (async); 0, at once, if left out"
+    )
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
