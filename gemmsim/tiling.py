@@ -118,7 +118,8 @@ class Tiling:
 FIELDS = tuple(field.name for field in fields(Tiling))
 RANGES = {
     "pad_a": (0, LARGEST_PAD), "pad_b": (0, LARGEST_PAD), "swizzle": (0, LARGEST_SWIZZLE),
-    "warp_m": (0, LARGEST_TILE), "warp_n": (0, LARGEST_TILE), "traversal": (0, LARGEST_TILE), "spread": (0, LARGEST_TILE),
+    "warp_m": (0, LARGEST_TILE), "warp_n": (0, LARGEST_TILE),
+    "traversal": (0, LARGEST_TILE), "spread": (0, LARGEST_TILE),
 }  # fmt: skip
 """Least and most of the fields that may be 0."""
 

@@ -81,7 +81,7 @@ def copies_of_a(tiling: Tiling) -> tuple[Elements, Elements, Mask]:
 def copies_of_b(tiling: Tiling, width: int) -> tuple[Elements, Elements, Mask]:
     """(place along k, column, whether there is one) of the vector that each lane copies.
 
-    Row by row; where copies are spread, a run of each row that makes as many vectors as there are threads, then the next
+    Row by row; where copies are spread, a run of each row, as many vectors in all as there are threads, then the next
     run.
     """
     per_row = tiling.block_n // width

@@ -1,5 +1,5 @@
-// How tiles of A and B travel from global to shared memory past the registers: asynchronous copies, which all threads of
-// a block share out, tile after tile. What lies beyond the end of k becomes zero.
+// How tiles of A and B travel from global to shared memory past the registers: by asynchronous copies, which all
+// threads of a block share out. What lies beyond the end of k becomes zero.
 #pragma once
 #include "split.cuh"
 
@@ -103,9 +103,9 @@ struct Copier {
 
 #if SPREAD
 
-// The same where the copies of a tile are issued in SPREAD groups. All threads together copy a run of each row of B at a
-// time, and runs lie at constant distances, of A too: few addresses, since they are computed where registers are scarce. What
-// lies beyond the columns of B becomes zero too.
+// The same where the copies of a tile are issued in SPREAD groups. There registers are scarce, so there are few
+// addresses: all threads together copy a run of each row of B at a time, and runs, of A too, lie at constant
+// distances. What lies beyond the columns of B becomes zero too.
 struct SpreadCopier {
     static constexpr int ROW_STEPS_A = BLOCK_M / ROWS_A, RUNS_A = BLOCK_K / RUN_A;
     static constexpr int RUN_B = THREADS / BLOCK_K;
@@ -147,7 +147,8 @@ struct SpreadCopier {
         for (int step = 0; step < STEPS_B; ++step) {
             const int columns = step * RUN_B * VECTOR_B;
             if (first <= STEPS_A + step && STEPS_A + step < last)
-                copy<VECTOR_B>(buffer + to_b + 4 * columns, (const char*)b + from_b + 4 * columns, along_b[step] < left);
+                copy<VECTOR_B>(buffer + to_b + 4 * columns, (const char*)b + from_b + 4 * columns,
+                               along_b[step] < left);
         }
         if (group < SPREAD - 1) return;
         commit();

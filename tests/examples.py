@@ -7,8 +7,8 @@ import math
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from gemmsim.kernel_rules import swizzles
 from gemmsim.errors import InputError
+from gemmsim.kernel_rules import swizzles
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.tiling import Tiling
 

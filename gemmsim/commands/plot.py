@@ -37,7 +37,8 @@ STYLES = ("light", "dark", "paper")
 FORMS = (".png", ".svg", ".pdf")
 SIZES = ("sizes",)
 TILING = (
-    "tile", "thread", "vector", "pad_a", "pad_b", "swizzle", "stages", "warp", "split_k", "group", "traversal", "spread",
+    "tile", "thread", "vector", "pad_a", "pad_b", "swizzle", "stages", "warp", "split_k", "group", "traversal",
+    "spread",
 )  # fmt: skip
 LAUNCH = (*SIZES, "kernel", *TILING)
 RECORDS = ("records",)
