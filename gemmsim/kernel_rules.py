@@ -71,8 +71,8 @@ def traversal_rules() -> Iterator[Rule]:
 
 
 def spread_rules() -> Iterator[Rule]:
-    """There is a small iteration for each group of copies, and all threads together copy whole runs of rows of A, and of
-    all rows of B."""
+    """There is a small iteration for each group of copies, and all threads together copy whole runs of rows of A, and
+    of all rows of B."""
     yield Rule(
         lambda of: of.spread < of.block_k,
         "spread {spread}: groups of copies go with the small iterations of a tile but its last;"

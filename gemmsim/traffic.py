@@ -101,7 +101,7 @@ def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
     if kernel.copies:
         tiles = grid(problem, tiling)
         m, n, _ = tiles.padded
-        n = np.where(tiling.spread > 0, problem.n, n)[()]
+        n = n - (tiling.spread > 0) * (n - problem.n)
         in_global = m * problem.k * tiles.n + problem.k * n * tiles.m + partial_sums(problem, tiling)
         in_shared = in_shared + working_blocks(problem, tiling) * tiling.threads * (tiling.thread_m + tiling.thread_n)
         in_shared = in_shared + (tiling.split_k > 1) * tiles.blocks * tiling.threads

@@ -107,7 +107,8 @@ struct Copier {
 // addresses: all threads together copy a run of each row of B at a time, and runs, of A too, lie at constant
 // distances. What lies beyond the columns of B becomes zero too.
 struct SpreadCopier {
-    static constexpr int ROW_STEPS_A = BLOCK_M / ROWS_A, RUNS_A = BLOCK_K / RUN_A;
+    static constexpr int ROW_STEPS_A = BLOCK_M / ROWS_A;
+    static constexpr int RUNS_A = BLOCK_K / RUN_A;
     static constexpr int RUN_B = THREADS / BLOCK_K;
     static constexpr int COPIES = STEPS_A + STEPS_B;
     static_assert(BLOCK_M % ROWS_A == 0 && THREADS % BLOCK_K == 0 && PER_ROW_B % RUN_B == 0, "all steps are whole");
