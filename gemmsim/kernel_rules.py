@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim.problem import ceil_div
 from gemmsim.rules import Rule
 from gemmsim.tiling import (
     FIELDS,
@@ -61,13 +62,18 @@ def _is_neutral(kernel: str, name: str) -> Rule:
 def traversal_rules() -> Iterator[Rule]:
     """A thread tile is whole bands of rows."""
     yield Rule(
-        lambda of: (of.traversal <= of.thread_m) & (of.thread_m % (of.traversal + (of.traversal == 0)) == 0),
+        lambda of: (of.traversal <= of.thread_m) & (of.thread_m % _one_for_none(of.traversal, of.thread_m) == 0),
         lambda traversal, rows: (
             f"traversal {traversal}: the rows of a thread tile are multiplied in bands of as many;"
             f" allowed: 0, and what divides thread_m {rows}, nearest {nearest_divisor(rows, traversal)}"
         ),
         lambda of: {"traversal": of.traversal, "rows": of.thread_m},
     )
+
+
+def _one_for_none(number: Any, most: Any) -> Any:
+    """A number from 0 to `most`, with 1 for 0."""
+    return number + 1 - (number + most - 1) // most
 
 
 def spread_rules() -> Iterator[Rule]:
@@ -80,9 +86,9 @@ def spread_rules() -> Iterator[Rule]:
         lambda of: {"spread": of.spread, "block_k": of.block_k, "most": of.block_k - 1},
     )
     yield _shared_out("threads", lambda of: of.block_k, "a run of each of the block_k {unit} rows of B")
-    yield _shared_out("block_n", lambda of: PIECE * (of.threads // of.block_k), "{unit} columns of each row of B")
+    yield _shared_out("block_n", lambda of: PIECE * ceil_div(of.threads, of.block_k), "{unit} columns of each row of B")
     yield _shared_out(
-        "block_m", lambda of: of.threads // (PIECE + PIECE * (of.block_k % (2 * PIECE) == 0)), "{unit} rows of A"
+        "block_m", lambda of: ceil_div(of.threads, 2 * PIECE - of.block_k % (2 * PIECE)), "{unit} rows of A"
     )
 
 
