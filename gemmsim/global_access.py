@@ -50,7 +50,8 @@ class LaneAccess:
     """One access of a block to a matrix in global memory, lane by lane, where lanes are no runs.
 
     `rows` and `columns` are each lane's place in the tile, `there` says which lanes there are: (instructions, warps,
-    32). Places along the axis `clamped` that lie beyond the matrix become its last; along others they guard the access.
+    32). Places along the axis `clamped` that lie beyond the matrix become its last; along others, and along that one
+    where the access is `guarded`, they guard it.
     The rest is as in `GlobalAccess`.
     """
 
@@ -62,6 +63,7 @@ class LaneAccess:
     columns: Lanes
     there: Mask
     clamped: str = ""
+    guarded: bool = False
     once_per_block: bool = False
 
     @property
@@ -73,9 +75,9 @@ class LaneAccess:
         """(row, column, active) of every lane where the matrix reaches so far."""
         down, across = self.matrix
         rows, columns, active = self.rows, self.columns, self.there
-        if self.clamped == down:
+        if self.clamped == down and not self.guarded:
             rows = np.minimum(rows, rows_left - 1)
-        if self.clamped == across:
+        if self.clamped == across and not self.guarded:
             columns = np.minimum(columns, columns_left - self.width)
         return rows, columns, active & (rows < rows_left) & (columns < columns_left)
 
@@ -87,7 +89,8 @@ def global_accesses(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[
     if kernel.copies:
         yield LaneAccess("copy_a", "copy", 1, a, *copies_of_a(tiling), clamped="m")
         width = widths.global_b
-        yield LaneAccess("copy_b", "copy", width, b, *copies_of_b(tiling, width), clamped="n")
+        guarded = bool(tiling.spread)
+        yield LaneAccess("copy_b", "copy", width, b, *copies_of_b(tiling, width), clamped="n", guarded=guarded)
     elif kernel.staged:
         of_a = runs_of_vectors(tiling.block_m, tiling.block_k, widths.global_a, tiling.threads)
         yield GlobalAccess("load_a", "load", widths.global_a, a, *a, of_a, step_across=widths.global_a)

@@ -150,7 +150,9 @@ def what_matters(operand: Operand, kernel: Kernel, tiling: Tiling, widths: Width
     A's padding moves the tile of B. That matters to copies alone, and only within a pass.
     """
     fields = vars(tiling) | {"stages": 1, "split_k": 1, "group": 1, "pad_b" if operand == "a" else "pad_a": 0}
+    fields |= {"traversal": 0, "spread": np.minimum(tiling.spread, 1)[()]}
     if operand == "a":
+        fields["spread"] = 0
         return Tiling.unchecked(**fields), Widths(widths.global_a, 1, 1, widths.shared_a, 1)
     if kernel.copies:
         fields["pad_a"] = tiling.pad_a % (BANKS // common_power(BANKS, tiling.block_k))

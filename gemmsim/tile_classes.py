@@ -97,7 +97,7 @@ def lane_addresses(problem: Problem, kernel: Kernel, tiling: Tiling) -> Iterator
             yield from (_in_global(each, problem, tiling, at) for each in in_global if not each.once_per_block)
             yield from (_in_shared(each, problem, tiling, at) for each in in_shared)
         if kernel.copies:
-            past = {"m": m, "n": n, "k": Segment(0, int(tiling.stages * tiling.split_k), 0)}
+            past = {"m": m, "n": n, "k": Segment(0, int(tiling.tiles_ahead * tiling.split_k), 0)}
             yield from (_in_shared(each, problem, tiling, past) for each in in_shared if each.direction == "copy")
         yield from (_in_global(each, problem, tiling, {"m": m, "n": n}) for each in in_global if each.once_per_block)
 
@@ -199,6 +199,8 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
     for kind in along[access.clamped]:
         of_blocks = _starts(access, problem, tiling, along | {access.clamped: [kind]}, alignments)
         left = {"k": tiling.block_k, access.clamped: kind.left}
+        if access.guarded:  # zeros are written in place of what is not read
+            left[access.clamped] = getattr(tiling, f"block_{access.clamped}")
         rows, columns, active = access.within(*(left[axis] for axis in access.matrix))
         element = rows * _stride(access, problem, access.matrix[0]) + columns
         for stage, turns in enumerate(_turns_by_stage(problem, tiling, alignments)):
@@ -256,13 +258,13 @@ def _turns_of(steps: Segment, problem: Problem, tiling: Tiling, modulus: int) ->
 def _turns_by_stage(problem: Problem, tiling: Tiling, modulus: int, past: int | None = None) -> Lanes:
     """How often the blocks of a tile of C fetch into each stage the tile of k with each number modulo `modulus`:
     (stages, modulus). A block goes round its ring, through its own tiles and then `past` more: by default as many
-    as the ring has."""
+    as it fetches ahead."""
     tiles, split, stages = ceil_div(problem.k, tiling.block_k), tiling.split_k, tiling.stages
     bounds = [tiles * part // split for part in range(split + 1)]
     turns = np.zeros((stages, modulus), np.int64)
     period = math.lcm(stages, modulus)
     for first, last in pairwise(bounds):
-        count = last - first + (stages if past is None else past)
+        count = last - first + (int(tiling.tiles_ahead) if past is None else past)
         turn = np.arange(min(count, period))
         np.add.at(turns, (turn % stages, (first + turn) % modulus), (count - turn - 1) // period + 1)
     return turns

@@ -80,7 +80,8 @@ def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
 
     Global: each block reads the part of its rows of A and of its columns of B that exists; without
     staging each of the mn threads reads its own row and column. Copies read whole tiles, the last row and column
-    of a matrix in place of those beyond it; partial sums are read once more. Shared: an FFMA needs one element
+    of a matrix in place of those beyond it, unless they are spread, which read no column twice; partial sums are read
+    once more. Shared: an FFMA needs one element
     of A for every thread_n results and one of B for every thread_m; a kernel that copies reads the first fragments of
     the tile past its last as well, if it has one, and where k is split each thread its block's number. Register: two
     operands for each FFMA.
@@ -92,6 +93,7 @@ def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
     if kernel.copies:
         tiles = grid(problem, tiling)
         m, n, _ = tiles.padded
+        n = n - (tiling.spread > 0) * (n - problem.n)
         in_global = m * problem.k * tiles.n + problem.k * n * tiles.m + partial_sums(problem, tiling)
         in_shared = in_shared + working_blocks(problem, tiling) * tiling.threads * (tiling.thread_m + tiling.thread_n)
         in_shared = in_shared + (tiling.split_k > 1) * tiles.blocks * tiling.threads
@@ -330,9 +332,9 @@ def _in_shared(
 
 
 def _copies(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths) -> Copies:
-    """The copies of the launch: those of every tile, and of as many more for each block as its ring has stages."""
+    """The copies of the launch: those of every tile, and of as many more for each block as are fetched ahead."""
     tiles = grid(problem, tiling)
-    turns = tiles.tiles * tiles.k + tiles.blocks * tiling.stages
+    turns = tiles.tiles * tiles.k + tiles.blocks * tiling.tiles_ahead
     targets = {access.name: access for access in shared_accesses(kernel, tiling, widths)}
     requests = wavefronts = ideal = reading = through_l1 = past_l1 = 0
     for access in global_accesses(kernel, tiling, widths):

@@ -265,7 +265,7 @@ def test_help_shows_what_there_is(gemmsim):
     tiling = shown.split("\ntiling:\n")[1].split("\nexample")[0]
     assert re.findall(r"^  (--[\w-]+)", tiling, re.MULTILINE) == [
         "--tile", "--thread", "--vector", "--pad-a", "--pad-b", "--swizzle", "--stages", "--warp", "--split-k",
-        "--group",
+        "--group", "--traversal", "--spread",
     ]  # fmt: skip
     assert "NAME|FILE.toml" in gemmsim("devices --help").out
     assert "glossary" in gemmsim("--help").out
