@@ -132,8 +132,8 @@ $(GPU): $(CORE)
 	@touch $@
 
 $(CUBLAS): $(GPU)
-	@echo "installing cuBLAS"
-	@$(PIP) --no-build-isolation --editable '.[cublas]'
+	@echo "installing cuBLAS, and the rest of requirements/beside.txt"
+	@$(PIP) --requirement requirements/beside.txt
 	@touch $@
 
 # The locks: every package with its version and hashes, for the oldest Python that is supported. Each
@@ -152,3 +152,5 @@ lock:
 	$(COMPILE) --output-file requirements/dev.txt --constraint requirements/core.txt \
 	    --extra compile --extra test --extra check
 	$(COMPILE) --output-file requirements/gpu.txt --constraint requirements/dev.txt --extra compile --extra gpu
+	$(COMPILE) --output-file requirements/beside.txt --constraint requirements/gpu.txt \
+	    --extra cublas --extra heuristics --extra cluster

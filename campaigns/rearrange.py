@@ -1,6 +1,7 @@
 """Rearrange the main loops of our kernels and hold the predicted gain against the measured one.
 
 python -m campaigns.rearrange FOLDER --prepare [--processes N]   compiles and searches, without a GPU; minutes
+python -m campaigns.rearrange FOLDER --prepare --fastest         the same for the fastest kernels alone
 python -m campaigns.rearrange FOLDER --choose                    on a GPU: the fastest order of each kernel
 python -m campaigns.rearrange FOLDER --out FILE.jsonl            on a GPU: bits at ten shapes, times beside cuBLAS
 
@@ -37,10 +38,12 @@ from gemmsim.records import Point
 from gemmsim.tiling import Tiling
 
 NAMES = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "thread_m", "thread_n")
-BEST = 16
-"""Searches for the kernels that are held against cuBLAS at both sizes."""
-OTHERS = 8
-CASES: tuple[tuple[str, str, dict[str, int], tuple[int, ...], int], ...] = (
+BEST, OTHERS = range(16), range(8)
+"""Searches, by number: for kernels that are held against cuBLAS at both sizes, and for others."""
+NO_WINDOW = range(4, 64, 5)
+"""Those for orders that need no window of the ports, which were the fastest of others on average."""
+Description = tuple[str, str, dict[str, int], tuple[int, ...], range]
+CASES: tuple[Description, ...] = (
     ("async", "128x256x8x64x64x16x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096, 8192), BEST),
     ("async", "96x128x8x48x64x12x8", {"stages": 3, "pad_a": 4, "group": 8}, (4096, 8192), BEST),
     ("async", "96x128x8x48x64x12x8", {"stages": 3, "pad_a": 4}, (4096, 8192), BEST),
@@ -54,6 +57,14 @@ CASES: tuple[tuple[str, str, dict[str, int], tuple[int, ...], int], ...] = (
     ("vectorized", "128x64x8x8x4", {"pad_a": 4, "pad_b": 4}, (4096,), OTHERS),
 )
 """(kernel, extents, more of the tiling, sizes at which it is timed, searches)."""
+RING = {"stages": 3, "pad_a": 4, "group": 8}
+FASTEST: tuple[Description, ...] = (
+    ("async", "128x256x16x64x64x16x8", {**RING, "traversal": 1, "spread": 3}, (4096, 8192), NO_WINDOW),
+    ("async", "96x128x16x48x64x12x8", {**RING, "traversal": 4, "spread": 3}, (8192, 4096), NO_WINDOW),
+    ("async", "64x256x16x64x64x16x8", {**RING, "traversal": 1, "spread": 4}, (4096, 8192), NO_WINDOW),
+    ("async", "96x128x16x48x64x12x8", {**RING, "traversal": 4, "spread": 2}, (8192, 4096), NO_WINDOW),
+)
+"""The same of those of a sweep over 150 tilings with spread copies that were fastest beside cuBLAS."""
 DEVICE = "h200"
 PREDICTED_AT = 4096
 PREDICTED, CHOSEN = "predicted.json", "chosen.json"
@@ -68,7 +79,7 @@ class Case:
     kernel: Kernel
     tiling: Tiling
     timed: tuple[int, ...]
-    searches: int
+    searches: range
 
     @property
     def name(self) -> str:
@@ -89,8 +100,8 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """All cases, by number."""
-    for number, (name, extents, more, timed, searches) in enumerate(CASES):
+    """All cases, by number, the fastest behind the others."""
+    for number, (name, extents, more, timed, searches) in enumerate((*CASES, *FASTEST)):
         sizes = tuple(map(int, extents.split("x")))
         names = NAMES if len(sizes) == len(NAMES) else tuple(each for each in NAMES if not each.startswith("warp"))
         kernel = kernel_named(name)
@@ -98,14 +109,15 @@ def cases() -> Iterator[Case]:
         yield Case(number, kernel, tiling, timed, searches)
 
 
-def prepare(folder: Path, processes: int) -> None:
-    """Compile all cases into a folder and search for orders, with the predictions in a file."""
+def prepare(folder: Path, processes: int, fastest: bool = False) -> None:
+    """Compile the cases, or the fastest, into a folder and search for orders, with the predictions in a file."""
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(processes) as pool:
         jobs = [
             pool.submit(_prepared, case.number, folder, number)
             for case in cases()
-            for number in range(case.searches)
+            if fastest is (case.number >= len(CASES))
+            for number in case.searches
         ]  # fmt: skip
         predicted = [row for job in jobs if (row := job.result()) is not None]
     (folder / PREDICTED).write_text(json.dumps(predicted, indent=1) + "\n")
@@ -260,6 +272,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="campaigns.rearrange", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the cubins and predictions are")
     parser.add_argument("--prepare", action="store_true", help="compile and rearrange; needs no GPU")
+    parser.add_argument("--fastest", action="store_true", help="with --prepare: the fastest kernels alone")
     parser.add_argument("--processes", type=int, default=1, help="searches at a time")
     parser.add_argument("--choose", action="store_true", help="time the orders of each kernel and note the fastest")
     parser.add_argument("--out", type=Path, help="results, one JSON object a line")
@@ -267,7 +280,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if arguments.prepare:
-            prepare(arguments.folder, arguments.processes)
+            prepare(arguments.folder, arguments.processes, arguments.fastest)
             return 0
         if arguments.choose:
             return 0 if choose(arguments.folder) else 1

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from gemmsim.problem import ceil_div
 from gemmsim.rules import Rule
-from gemmsim.tiling import FIELDS, LARGEST_SWIZZLE, SWIZZLED_COLUMNS, WARP_SIZE, Tiling, nearest_multiple
+from gemmsim.tiling import (
+    FIELDS,
+    LARGEST_SWIZZLE,
+    SWIZZLED_COLUMNS,
+    WARP_SIZE,
+    Tiling,
+    nearest_divisor,
+    nearest_multiple,
+)
 
 PIECE = 4
 """Neighbouring elements that a thread has at most, where lanes of a warp share out its tile: a 128-bit access."""
@@ -47,6 +56,49 @@ def _is_neutral(kernel: str, name: str) -> Rule:
         lambda of: value(of) == neutral,
         f"kernel {kernel} has no {name}, not {{value}}",
         lambda of: {"value": value(of)},
+    )
+
+
+def traversal_rules() -> Iterator[Rule]:
+    """A thread tile is whole bands of rows."""
+    yield Rule(
+        lambda of: (of.traversal <= of.thread_m) & (of.thread_m % _one_for_none(of.traversal, of.thread_m) == 0),
+        lambda traversal, rows: (
+            f"traversal {traversal}: the rows of a thread tile are multiplied in bands of as many;"
+            f" allowed: 0, and what divides thread_m {rows}, nearest {nearest_divisor(rows, traversal)}"
+        ),
+        lambda of: {"traversal": of.traversal, "rows": of.thread_m},
+    )
+
+
+def _one_for_none(number: Any, most: Any) -> Any:
+    """A number from 0 to `most`, with 1 for 0."""
+    return number + 1 - (number + most - 1) // most
+
+
+def spread_rules() -> Iterator[Rule]:
+    """There is a small iteration for each group of copies, and all threads together copy whole runs of rows of A, and
+    of all rows of B."""
+    yield Rule(
+        lambda of: of.spread < of.block_k,
+        "spread {spread}: groups of copies go with the small iterations of a tile but its last;"
+        " allowed with block_k {block_k}: 0 to {most}",
+        lambda of: {"spread": of.spread, "block_k": of.block_k, "most": of.block_k - 1},
+    )
+    yield _shared_out("threads", lambda of: of.block_k, "a run of each of the block_k {unit} rows of B")
+    yield _shared_out("block_n", lambda of: PIECE * ceil_div(of.threads, of.block_k), "{unit} columns of each row of B")
+    yield _shared_out(
+        "block_m", lambda of: ceil_div(of.threads, 2 * PIECE - of.block_k % (2 * PIECE)), "{unit} rows of A"
+    )
+
+
+def _shared_out(name: str, unit: Callable[[Any], Any], what: str) -> Rule:
+    value = attrgetter(name)
+    return Rule(
+        lambda of: (of.spread == 0) | (value(of) % unit(of) == 0),
+        f"spread {{spread}}: threads copy {what} at a time, and {name} {{value}} is no multiple of {{unit}};"
+        " allowed: 0, or such a tile",
+        lambda of: {"spread": of.spread, "value": value(of), "unit": unit(of)},
     )
 
 

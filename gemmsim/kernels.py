@@ -22,8 +22,10 @@ from gemmsim.kernel_rules import (
     NEUTRAL,
     alternating_rules,
     neutral_rules,
+    spread_rules,
     stage_rules,
     swizzle_rules,
+    traversal_rules,
     vector_rules,
     warp_rules,
 )
@@ -45,8 +47,10 @@ MOST_OFFSET = 2**30
 """Elements within a tile's rows of a matrix whose bytes asynchronous copies count in 32 bits."""
 MOST_PARTIAL_BYTES = 2**31
 """What the partial sums of a split launch may take; they are part of the loaded kernel."""
-MACROS = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b", "swizzle")
+MACROS = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b", "swizzle", "traversal")
 """The fields that every source reads, whether its kernel has them or not."""
+UNSAID = ("traversal", "spread")
+"""Fields that are not written down where they are 0: they came when points had been measured, whose keys stay."""
 REGISTER_BYTES = 4
 SUB_CORES = 4
 LANE_REGISTERS, SAVED = REGISTER_FILE // SUB_CORES // WARP_SIZE, 0.2
@@ -99,7 +103,7 @@ class Kernel:
     prefetches        the next tile, and the next fragment, travel while the present one is multiplied
     warp_tiled        a warp computes a tile of its own, lanes along both of its axes (`gemmsim.warp_tiles`)
     copies            tiles travel by asynchronous copies past the registers, into a ring of `stages`: rows and columns
-                      beyond a matrix are read as its last, and as many tiles as the ring has are fetched past k
+                      beyond a matrix are read as its last, and as many tiles as are fetched ahead are fetched past k
     least_capability  the first compute capability that has what it takes, "" for any
     options           what its tilings have beyond the block and thread tile, with defaults
     default_tile      a good tiling for large problems on any GPU, where nothing is asked for
@@ -207,6 +211,10 @@ class Kernel:
             rules += vector_rules()
         if "swizzle" in self.fields:
             rules += swizzle_rules()
+        if "traversal" in self.fields:
+            rules += traversal_rules()
+        if "spread" in self.fields:
+            rules += spread_rules()
         return tuple(rules)
 
     def device_rules(self, device: Device) -> Iterator[Rule]:
@@ -360,8 +368,10 @@ class Kernel:
         )
 
     def tiling_dict(self, tiling: Tiling) -> dict[str, int]:
-        """The tiling as records and JSON have it: the fields of this kernel, no others."""
-        return {name: int(getattr(tiling, name)) for name in self.fields}
+        """The tiling as records and JSON have it: the fields of this kernel, no others, without those UNSAID that are
+        0."""
+        values = {name: int(getattr(tiling, name)) for name in self.fields}
+        return {name: value for name, value in values.items() if value or name not in UNSAID}
 
 
 def _version(capability: str) -> tuple[int, ...]:
@@ -408,6 +418,7 @@ def _partial_bytes(problem: Problem, tiling: Tiling) -> Count:
 
 
 PADDING = (("pad_a", 0), ("pad_b", 0))
+TRAVERSAL = ("traversal", 0)
 BLOCK_128 = (("block_m", 128), ("block_n", 128), ("block_k", 8), ("thread_m", 8), ("thread_n", 8))
 
 WARP_64 = (("warp_m", 64), ("warp_n", 64), ("thread_m", 16), ("thread_n", 8))
@@ -432,14 +443,14 @@ KERNELS = {
         Kernel(
             "register",
             "a thread computes a small tile of C from fragments in registers",
-            options=PADDING,
+            options=(*PADDING, TRAVERSAL),
             default_tile=BLOCK_128,
         ),
         Kernel(
             "vectorized",
             "register tiling with 128-bit accesses, A transposed in shared memory",
             transposed=True,
-            options=(("vector", 4), *PADDING, ("swizzle", 0)),
+            options=(("vector", 4), *PADDING, ("swizzle", 0), TRAVERSAL),
             default_tile=(*BLOCK_128, ("pad_a", 4)),
         ),
         Kernel(
@@ -447,7 +458,7 @@ KERNELS = {
             "the same with the next tile and the next fragment fetched meanwhile",
             transposed=True,
             prefetches=True,
-            options=(("vector", 4), *PADDING, ("swizzle", 0)),
+            options=(("vector", 4), *PADDING, ("swizzle", 0), TRAVERSAL),
             default_tile=(*BLOCK_128, ("pad_a", 4)),
         ),
         Kernel(
@@ -456,7 +467,7 @@ KERNELS = {
             transposed=True,
             prefetches=True,
             warp_tiled=True,
-            options=PADDING,
+            options=(*PADDING, TRAVERSAL),
             default_tile=(*BLOCK_128[:3], *WARP_64, ("pad_a", 4)),
         ),
         Kernel(
@@ -467,7 +478,7 @@ KERNELS = {
             warp_tiled=True,
             copies=True,
             least_capability="8.0",
-            options=(("stages", 3), *PADDING, ("split_k", 1), ("group", 1)),
+            options=(("stages", 3), *PADDING, ("split_k", 1), ("group", 1), TRAVERSAL, ("spread", 0)),
             default_tile=(("block_m", 128), ("block_n", 256), ("block_k", 8), *WARP_64, ("pad_a", 4), ("group", 8)),
         ),
     )

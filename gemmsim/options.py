@@ -65,6 +65,14 @@ def add_tiling(parser: argparse.ArgumentParser) -> None:
         metavar="G",
         help="rows of tiles that blocks go down before they go on along n (async); if left out, the default tile's",
     )
+    add(
+        "--traversal",
+        metavar="R",
+        help="rows of the thread tile that are multiplied together, there and back; the kernel's own order if left out",
+    )
+    add(
+        "--spread", metavar="G", help="groups in which the copies of a tile are issued (async); 0, at once, if left out"
+    )
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -227,7 +235,7 @@ def tiling_of(of: Kernel, args: argparse.Namespace) -> tuple[Tiling, tuple[str, 
         values |= _renamed(parse_extents(args.thread.lower(), ("rm", "rn"), "--thread"), "r", "thread_")
     if args.warp is not None:
         values |= _renamed(parse_extents(args.warp.lower(), ("wm", "wn"), "--warp"), "w", "warp_")
-    for name in ("stages", "vector", "pad_a", "pad_b", "swizzle", "split_k", "group"):
+    for name in ("stages", "vector", "pad_a", "pad_b", "swizzle", "split_k", "group", "traversal", "spread"):
         text = getattr(args, name)
         if text is not None:
             values[name] = whole(text, f"--{name.replace('_', '-')}", *RANGES.get(name, (1, LARGEST_TILE)))

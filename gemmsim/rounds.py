@@ -22,8 +22,7 @@ from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.pipeline.multiprocessor import CODE_INSTRUCTIONS
-from gemmsim.pipeline.timing import Timing, timing
+from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
 from gemmsim.pipeline.waves import fits_in_l2
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.spills import Spills, carried, spills
@@ -231,7 +230,7 @@ def demand_of(
         data = data + tiling.block_m * tiling.block_k / WARP_SIZE * (lines + 1)  # and a wavefront: on an H200 5 for 4
         tiles = grid(problem, tiling)
         beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
-        data = data + beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)
+        data = data + (tiling.spread == 0) * beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)
     waits = tiling.block_k * of.shared_wait_cycles
     of_warp = issue * cores / warps
     alone = joined(served(ceil_div(warps, cores), of_warp, of_warp + waits), data)  # warps need not be spread evenly

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmsim.calibration import calibration
 from gemmsim.device import Device
 from gemmsim.errors import InputError, unknown
 from gemmsim.kernels import Kernel
-from gemmsim.pipeline.program import Program
-from gemmsim.pipeline.programs import program_for
 from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
 from gemmsim.simulated_times import simulated_s
 from gemmsim.tiling import Tiling
+
+if TYPE_CHECKING:
+    from gemmsim.pipeline.program import Program
 
 ROUTES = ("auto", "simulated", "analytic")
 """What can be asked for; auto is simulated where there is a program, else analytic."""
@@ -82,6 +83,8 @@ def by_route(analytic: Prediction, route: str, program: Program | None = None) -
         return analytic
     if not analytic.occupancy.launches:
         return analytic
+    from gemmsim.pipeline.programs import program_for  # closed forms need none
+
     program = program or program_for(kernel, problem, tiling, device)
     if program is None:
         if route == "simulated":

@@ -33,9 +33,12 @@ VALUES: Mapping[str, tuple[int, ...]] = {
     "swizzle": (0, 1, 2, 4, 8, 16),
     "split_k": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128),
     "group": (1, 2, 4, 8, 16),
+    "traversal": (0,),
+    "spread": (0,),
 }
 """What each field is varied over: powers of two and one and a half times these, paddings up to the eight elements that
-move a row by a quarter of the banks, every swizzle."""
+move a row by a quarter of the banks, every swizzle. Closed forms do not tell orders of the FFMA and copies of a thread
+apart, so these stay the kernel's own."""
 UNSTAGED_VALUES = {"block_m": (1, 2, 4, 8, 16, 32), "block_n": (8, 16, 32, 64, 128, 256)}
 """The same where a thread computes one element, so that a block is as many threads."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gemmsim.kernels import UNSAID
 from gemmsim.predict import predict
 from gemmsim.scoring import Result
 from gemmsim.search import Found
@@ -34,10 +35,12 @@ class Sensitivity:
 
 
 def sensitivities(found: Found) -> tuple[Sensitivity, ...]:
-    """Each parameter of the pick varied alone over the values of its space, what matters most first."""
+    """Each parameter of the pick varied alone over the values of its space, what matters most first; an order of the
+    source that is not varied is no parameter."""
     pick = found.pick
     of = next(each for each in found.spaces if each.kernel is pick.kernel)
-    return tuple(sorted((_sensitivity(of, pick, name) for name in of.kernel.fields), key=lambda each: -each.span))
+    names = [name for name in of.kernel.fields if name not in UNSAID or len(of.values[name]) > 1]
+    return tuple(sorted((_sensitivity(of, pick, name) for name in names), key=lambda each: -each.span))
 
 
 def _sensitivity(of: Space, pick: Result, name: str) -> Sensitivity:

@@ -14,15 +14,17 @@ from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gemmsim.calibration import Calibration
 from gemmsim.device import DATA, Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
-from gemmsim.pipeline.launch import simulate_launch
-from gemmsim.pipeline.program import Program
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling
+
+if TYPE_CHECKING:
+    from gemmsim.pipeline.program import Program
 
 SHIPPED = DATA / "simulated_times.json"
 CODE = ("pipeline", "caches")
@@ -46,6 +48,8 @@ def simulated_s(
     key = key_of(problem, kernel, tiling, device, program, blocks_per_sm, known)
     times = _times()
     if key not in times:
+        from gemmsim.pipeline.launch import simulate_launch  # what is kept needs no simulation
+
         found = simulate_launch(problem, kernel, tiling, device, program, blocks_per_sm, known)
         times[key] = float(f"{found.time_s:.{DIGITS}g}")
     return times[key]

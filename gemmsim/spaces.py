@@ -43,7 +43,8 @@ LISTED_ROWS = 2**8
 """Rows of the first axis whose configurations are listed together: each can have some hundred."""
 
 ORDER = (
-    "vector", "thread_m", "warp_m", "block_m", "thread_n", "warp_n", "block_n", "block_k", "split_k", "stages",
+    "vector", "thread_m", "traversal", "warp_m", "block_m", "thread_n", "warp_n", "block_n", "block_k", "spread",
+    "split_k", "stages",
     *ORDERS, *LAYOUTS,
 )  # fmt: skip
 """In which fields join: those early of which most values are illegal."""

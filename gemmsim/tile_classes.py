@@ -17,25 +17,14 @@ from typing import Literal
 
 import numpy as np
 
-from gemmsim.access import (
-    LANE,
-    Direction,
-    GlobalAccess,
-    LaneAccess,
-    Lanes,
-    Mask,
-    SharedAccess,
-    copies_through_l1,
-    copy_passes,
-    global_accesses,
-    pairs,
-    past_l1_sectors,
-    shared_accesses,
-)
 from gemmsim.banks import PASS_BYTES
 from gemmsim.coalescing import SECTOR_BYTES, transactions
+from gemmsim.copy_costs import copies_through_l1, copy_passes, past_l1_sectors
+from gemmsim.global_access import GlobalAccess, LaneAccess, global_accesses
 from gemmsim.kernels import Kernel
+from gemmsim.lane_runs import LANE, Direction, Lanes, Mask, pairs
 from gemmsim.problem import Problem, ceil_div
+from gemmsim.shared_access import SharedAccess, shared_accesses
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 Memory = Literal["global", "shared"]
@@ -108,7 +97,7 @@ def lane_addresses(problem: Problem, kernel: Kernel, tiling: Tiling) -> Iterator
             yield from (_in_global(each, problem, tiling, at) for each in in_global if not each.once_per_block)
             yield from (_in_shared(each, problem, tiling, at) for each in in_shared)
         if kernel.copies:
-            past = {"m": m, "n": n, "k": Segment(0, int(tiling.stages * tiling.split_k), 0)}
+            past = {"m": m, "n": n, "k": Segment(0, int(tiling.tiles_ahead * tiling.split_k), 0)}
             yield from (_in_shared(each, problem, tiling, past) for each in in_shared if each.direction == "copy")
         yield from (_in_global(each, problem, tiling, {"m": m, "n": n}) for each in in_global if each.once_per_block)
 
@@ -200,7 +189,7 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
     """(wavefronts, ideal wavefronts) of a copy over the whole launch, tiles past the end of k among them.
 
     Past L1 they depend on where in a line of L1 the tile starts, and where its stage in a row of the banks, as
-    conjectured: see `gemmsim.access.copy_passes`.
+    conjectured: see `gemmsim.copy_costs.copy_passes`.
     """
     alignments = PASS_BYTES // problem.element_bytes
     along = {axis: segments(*_extents(problem, tiling)[axis]) for axis in "mn"}
@@ -210,6 +199,8 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
     for kind in along[access.clamped]:
         of_blocks = _starts(access, problem, tiling, along | {access.clamped: [kind]}, alignments)
         left = {"k": tiling.block_k, access.clamped: kind.left}
+        if access.guarded:  # zeros are written in place of what is not read
+            left[access.clamped] = getattr(tiling, f"block_{access.clamped}")
         rows, columns, active = access.within(*(left[axis] for axis in access.matrix))
         element = rows * _stride(access, problem, access.matrix[0]) + columns
         for stage, turns in enumerate(_turns_by_stage(problem, tiling, alignments)):
@@ -228,7 +219,7 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
 
 
 def count_past_l1_sectors(access: LaneAccess, into: SharedAccess, problem: Problem, tiling: Tiling) -> int:
-    """Sectors of a copy past L1 over the whole launch, as hardware counts them: see `gemmsim.access.past_l1_sectors`.
+    """Sectors of a copy past L1 over the whole launch, as hardware counts them: see `gemmsim.copy_costs`.
 
     They depend on where in a sector the tile starts, and where in 32 bytes its stage does.
     """
@@ -267,13 +258,13 @@ def _turns_of(steps: Segment, problem: Problem, tiling: Tiling, modulus: int) ->
 def _turns_by_stage(problem: Problem, tiling: Tiling, modulus: int, past: int | None = None) -> Lanes:
     """How often the blocks of a tile of C fetch into each stage the tile of k with each number modulo `modulus`:
     (stages, modulus). A block goes round its ring, through its own tiles and then `past` more: by default as many
-    as the ring has."""
+    as it fetches ahead."""
     tiles, split, stages = ceil_div(problem.k, tiling.block_k), tiling.split_k, tiling.stages
     bounds = [tiles * part // split for part in range(split + 1)]
     turns = np.zeros((stages, modulus), np.int64)
     period = math.lcm(stages, modulus)
     for first, last in pairwise(bounds):
-        count = last - first + (stages if past is None else past)
+        count = last - first + (int(tiling.tiles_ahead) if past is None else past)
         turn = np.arange(min(count, period))
         np.add.at(turns, (turn % stages, (first + turn) % modulus), (count - turn - 1) // period + 1)
     return turns

@@ -43,10 +43,14 @@ class Tiling:
     thread_m x thread_n of that. `stages` tiles of A and B are held in shared memory at once; `vector`
     is the widest access in elements; `pad_a` and `pad_b` are unused elements at the end of each
     row of the tile of A (of the transposed tile, where the kernel transposes) and of B; `swizzle` is by how
-    many columns neighbouring groups of rows of the tile of A are moved against each other (see
-    `gemmsim.access.swizzled`), 0 for tiles that lie as they are. A warp computes warp_m x warp_n, 0 where lanes just
+    many columns neighbouring groups of rows of the tile of A are moved against each other (see `column_in_a` of
+    `gemmsim.shared_access`), 0 for tiles that lie as they are. A warp computes warp_m x warp_n, 0 where lanes just
     run along n; `split_k` blocks share the k dimension of a tile of C; blocks go down `group` rows of tiles
     before they go on along n, 1 where they run along n.
+
+    Two fields say in which order a thread does what it does, and change no result: `traversal` is how many rows of
+    the thread tile are multiplied together, column after column there and back, 0 for the kernel's own order; `spread`
+    in how many groups the copies of a tile are issued while another is multiplied, 0 for all together at its end.
 
     Raises InputError for values out of range, a thread tile that does not divide the block tile, or
     more than 1024 threads. What a kernel demands beyond that stands in `gemmsim.kernels`.
@@ -66,6 +70,8 @@ class Tiling:
     warp_n: Count = 0
     split_k: Count = 1
     group: Count = 1
+    traversal: Count = 0
+    spread: Count = 0
 
     def __post_init__(self) -> None:
         for name in FIELDS:
@@ -102,11 +108,18 @@ class Tiling:
         """Warps of a block, the last one possibly not full."""
         return ceil_div(self.threads, WARP_SIZE)
 
+    @property
+    def tiles_ahead(self) -> Count:
+        """Tiles whose copies are issued before the first is multiplied, and so many past the end of k: all of the ring,
+        unless copies are spread, which leave one buffer to the tile that is multiplied."""
+        return self.stages - (self.spread > 0)
+
 
 FIELDS = tuple(field.name for field in fields(Tiling))
 RANGES = {
     "pad_a": (0, LARGEST_PAD), "pad_b": (0, LARGEST_PAD), "swizzle": (0, LARGEST_SWIZZLE),
     "warp_m": (0, LARGEST_TILE), "warp_n": (0, LARGEST_TILE),
+    "traversal": (0, LARGEST_TILE), "spread": (0, LARGEST_TILE),
 }  # fmt: skip
 """Least and most of the fields that may be 0."""
 

@@ -1,8 +1,8 @@
 """Reads, requests, wavefronts and bytes at every level of the memory of a GPU.
 
 Reads and FFMA are closed forms (docs/theory.md derives them) and take arrays as well as numbers.
-Requests, wavefronts and sectors depend on the address of every lane: `gemmsim.access` knows those, and
-`gemmsim.tile_classes` how often each occurs.
+Requests, wavefronts and sectors depend on the address of every lane: `gemmsim.shared_access` and
+`gemmsim.global_access` know those, and `gemmsim.tile_classes` how often each occurs.
 """
 
 from __future__ import annotations
@@ -13,24 +13,16 @@ from typing import Literal
 
 import numpy as np
 
-from gemmsim.access import (
-    OPERANDS,
-    Direction,
-    LaneAccess,
-    Operand,
-    accesses_to,
-    copies_through_l1,
-    global_accesses,
-    in_order,
-    shared_accesses,
-    what_matters,
-)
 from gemmsim.banks import PASS_BYTES
 from gemmsim.coalescing import SECTOR_BYTES
+from gemmsim.copy_costs import copies_through_l1
 from gemmsim.errors import InputError, require
+from gemmsim.global_access import LaneAccess, global_accesses
 from gemmsim.kernels import Kernel, Widths
+from gemmsim.lane_runs import Direction
 from gemmsim.notebook import as_table
 from gemmsim.problem import LARGEST_COUNT, Count, Problem, fits
+from gemmsim.shared_access import OPERANDS, Operand, accesses_to, in_order, shared_accesses, what_matters
 from gemmsim.tile_classes import count_copy_passes, count_global, count_past_l1_sectors
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
@@ -88,7 +80,8 @@ def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
 
     Global: each block reads the part of its rows of A and of its columns of B that exists; without
     staging each of the mn threads reads its own row and column. Copies read whole tiles, the last row and column
-    of a matrix in place of those beyond it; partial sums are read once more. Shared: an FFMA needs one element
+    of a matrix in place of those beyond it, unless they are spread, which read no column twice; partial sums are read
+    once more. Shared: an FFMA needs one element
     of A for every thread_n results and one of B for every thread_m; a kernel that copies reads the first fragments of
     the tile past its last as well, if it has one, and where k is split each thread its block's number. Register: two
     operands for each FFMA.
@@ -100,6 +93,7 @@ def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
     if kernel.copies:
         tiles = grid(problem, tiling)
         m, n, _ = tiles.padded
+        n = n - (tiling.spread > 0) * (n - problem.n)
         in_global = m * problem.k * tiles.n + problem.k * n * tiles.m + partial_sums(problem, tiling)
         in_shared = in_shared + working_blocks(problem, tiling) * tiling.threads * (tiling.thread_m + tiling.thread_n)
         in_shared = in_shared + (tiling.split_k > 1) * tiles.blocks * tiling.threads
@@ -338,9 +332,9 @@ def _in_shared(
 
 
 def _copies(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths) -> Copies:
-    """The copies of the launch: those of every tile, and of as many more for each block as its ring has stages."""
+    """The copies of the launch: those of every tile, and of as many more for each block as are fetched ahead."""
     tiles = grid(problem, tiling)
-    turns = tiles.tiles * tiles.k + tiles.blocks * tiling.stages
+    turns = tiles.tiles * tiles.k + tiles.blocks * tiling.tiles_ahead
     targets = {access.name: access for access in shared_accesses(kernel, tiling, widths)}
     requests = wavefronts = ideal = reading = through_l1 = past_l1 = 0
     for access in global_accesses(kernel, tiling, widths):

@@ -1,6 +1,6 @@
 """Where the elements of threads and of copies lie, in kernels whose warps have tiles of their own.
 
-As kernels/warp.cuh and kernels/async.cu have it. The lanes of a warp lie along both axes of its tile. A thread's rows
+As kernels/warp.cuh and kernels/copies.cuh have it. The lanes of a warp lie along both axes of its tile. A thread's rows
 (columns) come in pieces of at most four neighbours, and the same piece of all lanes lies side by side.
 """
 
@@ -69,7 +69,8 @@ def run_of_a(block_k: Any) -> Any:
 def copies_of_a(tiling: Tiling) -> tuple[Elements, Elements, Mask]:
     """(row, place along k, whether there is one) of the element that each lane copies, as (instructions, warps, 32).
 
-    A run of neighbours along k, then the same of the next row, and after the last row the next run.
+    A run of neighbours along k, then the same of the next row, and after the last row the next run. Where copies are
+    spread, the runs of a row come one after the other: the same copies in another order.
     """
     run = int(run_of_a(tiling.block_k))
     item = _items(tiling.block_m * tiling.block_k, tiling)
@@ -78,10 +79,16 @@ def copies_of_a(tiling: Tiling) -> tuple[Elements, Elements, Mask]:
 
 
 def copies_of_b(tiling: Tiling, width: int) -> tuple[Elements, Elements, Mask]:
-    """(place along k, column, whether there is one) of the vector that each lane copies; row by row."""
+    """(place along k, column, whether there is one) of the vector that each lane copies.
+
+    Row by row; where copies are spread, a run of each row, as many vectors in all as there are threads, then the next
+    run.
+    """
     per_row = tiling.block_n // width
+    run = tiling.threads // tiling.block_k if tiling.spread else per_row
     item = _items(tiling.block_k * per_row, tiling)
-    return item // per_row, item % per_row * width, item < tiling.block_k * per_row
+    column = item % run + item // (run * tiling.block_k) * run
+    return item // run % tiling.block_k, column * width, item < tiling.block_k * per_row
 
 
 def _items(count: int, tiling: Tiling) -> Elements:

@@ -135,13 +135,35 @@ __device__ void read_fragment(float (&fragment)[N], const float* shared, Place p
     }
 }
 
-// One small iteration: the outer product of a column of A and a row of B.
+// One small iteration, the outer product of a column of A and a row of B, in bands of TRAVERSAL rows: down and up the
+// columns of a band, there and back, so that neighbouring FFMA share an operand.
+__device__ inline void multiply_in_bands(float (&sum)[THREAD_M][THREAD_N], const float (&a)[THREAD_M],
+                                         const float (&b)[THREAD_N]) {
+    constexpr int ROWS = TRAVERSAL > 0 ? TRAVERSAL : THREAD_M;
+#pragma unroll
+    for (int band = 0; band < THREAD_M; band += ROWS)
+#pragma unroll
+        for (int step = 0; step < THREAD_N; ++step)
+#pragma unroll
+            for (int of_band = 0; of_band < ROWS; ++of_band) {
+                const int turns = band / ROWS;
+                const int j = turns % 2 ? THREAD_N - 1 - step : step;
+                const int i = band + ((turns * THREAD_N + step) % 2 ? ROWS - 1 - of_band : of_band);
+                sum[i][j] += a[i] * b[j];
+            }
+}
+
+// One small iteration: row by row, unless TRAVERSAL says otherwise.
 __device__ inline void multiply(float (&sum)[THREAD_M][THREAD_N], const float (&a)[THREAD_M],
                                 const float (&b)[THREAD_N]) {
+    if constexpr (TRAVERSAL > 0) {
+        multiply_in_bands(sum, a, b);
+    } else {
 #pragma unroll
-    for (int i = 0; i < THREAD_M; ++i)
+        for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
-        for (int j = 0; j < THREAD_N; ++j) sum[i][j] += a[i] * b[j];
+            for (int j = 0; j < THREAD_N; ++j) sum[i][j] += a[i] * b[j];
+    }
 }
 
 // The thread's THREAD_M x THREAD_N results, WIDTH neighbours of a row at a time.

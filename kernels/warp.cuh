@@ -60,10 +60,13 @@ __device__ inline void read_b(float (&fragment)[THREAD_N], const float* shared) 
 }
 
 // One small iteration, in an order in which neighbouring FFMA share an operand, so that they read their registers
-// over fewer ports: row after row, there and back, where a thread tile is tall; else two columns at a time.
+// over fewer ports: row after row, there and back, where a thread tile is tall; else two columns at a time; or as
+// TRAVERSAL says.
 __device__ inline void multiply_there_and_back(float (&sum)[THREAD_M][THREAD_N], const float (&a)[THREAD_M],
                                                const float (&b)[THREAD_N]) {
-    if constexpr (THREAD_M > THREAD_N || THREAD_N == 1) {
+    if constexpr (TRAVERSAL > 0) {
+        multiply_in_bands(sum, a, b);
+    } else if constexpr (THREAD_M > THREAD_N || THREAD_N == 1) {
 #pragma unroll
         for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll

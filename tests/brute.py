@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Notes:
         if kind.startswith(("global", "workspace")):
             self.sectors[kind] += len({(e + i) // 8 for e in lanes.values() for i in range(width)})
         else:
-            wavefronts, ideal = slow_passes({lane: 4 * e for lane, e in lanes.items()}, 4 * width, "store" in kind)
+            wavefronts, ideal = _passes(tuple(lanes.items()), width, "store" in kind)
             self.wavefronts[kind] += wavefronts
             self.ideal[kind] += ideal
 
@@ -52,12 +53,18 @@ def slow_passes(addresses: dict[int, int], width_bytes: int, store: bool) -> tup
         words: dict[int, set[int]] = defaultdict(set)
         for lane in range(first, first + size):
             if lane in addresses:
-                for byte in range(addresses[lane], addresses[lane] + width_bytes):
-                    words[byte // 4 % 32].add(byte // 4)
+                for word in range(addresses[lane] // 4, (addresses[lane] + width_bytes - 1) // 4 + 1):
+                    words[word % 32].add(word)
         if words:
             total += max(len(distinct) for distinct in words.values())
             ideal += 1
     return total, ideal
+
+
+@lru_cache(10_000)
+def _passes(lanes: tuple[tuple[int, int], ...], width: int, store: bool) -> tuple[int, int]:
+    """Of elements; block after block does the same."""
+    return slow_passes({lane: 4 * element for lane, element in lanes}, 4 * width, store)
 
 
 def launch(kernel: str, m: int, n: int, k: int, tiling, trace: bool = False) -> Notes:
@@ -373,7 +380,7 @@ class AsyncLaunch:
         left = min(self.k, last * t.block_k) - first * t.block_k
 
         self.shared, turn = {}, 0
-        for stage in range(t.stages):
+        for stage in range(t.stages - (t.spread > 0)):
             self.copy(stage, row, column, first, turn, left)
             turn += 1
         stage = 0
@@ -385,9 +392,15 @@ class AsyncLaunch:
                 if i < t.block_k - 1:
                     where = base + (i + 1) * self.pitch_a, base + self.tile_a + (i + 1) * self.pitch_b
                     read_fragments(self, t, i + 1, *where)
+                    groups = [group for group in range(t.spread) if i == group * (t.block_k - 1) // t.spread]
+                    if groups and groups[-1] == t.spread - 1:  # the last: all of the tile is on its way
+                        self.copy((stage - 1) % t.stages, row, column, first, turn, left)
+                        turn += 1
                 else:
-                    self.copy(stage, row, column, first, turn, left)
-                    turn, stage = turn + 1, (stage + 1) % t.stages
+                    if not t.spread:
+                        self.copy(stage, row, column, first, turn, left)
+                        turn += 1
+                    stage = (stage + 1) % t.stages
                     base = stage * self.buffer
                     read_fragments(self, t, 0, base, base + self.tile_a)
             self.notes.ffma += self.threads * t.thread_m * t.thread_n * t.block_k
@@ -413,18 +426,22 @@ class AsyncLaunch:
                 source[thread] = (min(row + y, self.m - 1) * self.k + k0 + along, along < left)
             self.note_copies(1, source, target)
         per_row = t.block_n // self.vector_b
+        run = self.threads // t.block_k  # of `SpreadCopier`
         for step in range(-(-t.block_k * per_row // self.threads)):
             source, target = {}, {}
             for thread in range(self.threads):
                 item = step * self.threads + thread
                 if item >= t.block_k * per_row:
                     continue
-                along, x = item // per_row, item % per_row * self.vector_b
+                if t.spread:
+                    along, x = thread // run, (step * run + thread % run) * self.vector_b
+                else:
+                    along, x = item // per_row, item % per_row * self.vector_b
                 target[thread] = base + self.tile_a + along * self.pitch_b + x
                 for e in range(self.vector_b):
                     self.shared[target[thread] + e] = ("b", along, x + e)
-                from_x = min(column + x, self.n - self.vector_b)
-                source[thread] = ((k0 + along) * self.n + from_x, along < left)
+                from_x = column + x if t.spread else min(column + x, self.n - self.vector_b)
+                source[thread] = ((k0 + along) * self.n + from_x, along < left and from_x < self.n)
             self.note_copies(self.vector_b, source, target)
 
     def note_copies(self, width, source, target):

@@ -7,6 +7,7 @@ import math
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from gemmsim.errors import InputError
 from gemmsim.kernel_rules import swizzles
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.tiling import Tiling
@@ -67,4 +68,14 @@ def tilings_of_warps(draw: st.DrawFn, name: str):
     if name == "async":
         ranges = {"stages": (2, 4), "split_k": (1, 4), "group": (1, 3)}
         values |= {option: draw(st.integers(*ends)) for option, ends in ranges.items()}
+        values["spread"] = draw(st.integers(0, values["block_k"] - 1)) if spreads(values) else 0
     return kernel(name).tiling(**values)
+
+
+def spreads(values: dict[str, int]) -> bool:
+    """Whether the copies of such a tile can be spread."""
+    try:
+        kernel("async").tiling(**values, spread=1)
+    except InputError:
+        return False
+    return True

@@ -8,6 +8,7 @@ from pathlib import Path
 import browser as browsers
 import pytest
 import synthetic
+from drawings import drawn_once
 
 from gemmsim.device import device
 from gemmsim.report import write_report
@@ -58,7 +59,8 @@ TEXT_CUT_OFF = """
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     records = [*synthetic.campaign(), *synthetic.campaign(device("rtx-3090"))[:3]]
-    return write_report(synthetic.write(folder / "records.jsonl", records), folder / "out")[0]
+    with drawn_once(tmp_path_factory, for_all=True):
+        return write_report(synthetic.write(folder / "records.jsonl", records), folder / "out")[0]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import synthetic
 from command_line import SHARED
+from drawings import drawn_once
 
 from gemmsim import commands
 from gemmsim.device import Device, device
@@ -157,9 +158,10 @@ def test_a_single_point_has_no_order(answer, gemmsim, tmp_path):
     assert re.search(r"^all .* - +- +\d+ %$", gemmsim("compare", str(one)).out, re.MULTILINE)
 
 
-def test_report_writes_what_it_says(answer, tmp_path):
-    records = synthetic.write(tmp_path / "records.jsonl", synthetic.campaign()[:3])
-    found = answer("report", str(records), "--out", str(tmp_path / "new" / "folder"))
+def test_report_writes_what_it_says(answer, tmp_path, tmp_path_factory):
+    records = synthetic.write(tmp_path / "records.jsonl", synthetic.campaign())
+    with drawn_once(tmp_path_factory):
+        found = answer("report", str(records), "--out", str(tmp_path / "new" / "folder"))
     assert found["files"]
     assert all(Path(name).stat().st_size for name in found["files"])
 

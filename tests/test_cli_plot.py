@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,14 @@ def test_refusals(refusal, line, said, tmp_path, monkeypatch):
 def test_a_file_that_cannot_be_written(refusal, tmp_path):
     (tmp_path / "taken").write_text("")
     assert "cannot write" in refusal(f"plot registers --thread 2x2 --out {tmp_path / 'taken' / 'p.png'}")
+
+
+@pytest.mark.parametrize("name", ["nowhere/p.png", 250 * "p" + ".png"])
+def test_it_is_noticed_before_the_work(refusal, monkeypatch, tmp_path, name):
+    """A name that is a file's longest leaves no room for the part that is written first."""
+    monkeypatch.setitem(PICTURES, "registers", replace(PICTURES["registers"], draw=None))
+    assert "cannot write" in refusal(f"plot registers --thread 2x2 --out {tmp_path / name}", status=2)
+    assert not list(tmp_path.iterdir())
 
 
 def test_records_of_two_devices_need_a_choice(refusal, gemmsim, tmp_path):

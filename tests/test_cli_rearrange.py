@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from gemmsim.device import capability
-from gemmsim.gpu import cubin_pair
+from gemmsim.gpu import cubin_pair, disassemble
 from gemmsim.gpu.compile import compile_kernel
 from gemmsim.gpu.cubin_pair import Compared, Request
 from gemmsim.gpu.disassemble import disassembled_file
@@ -17,19 +18,30 @@ from gemmsim.gpu.toolchain import nvcc
 from gemmsim.kernels import kernel
 from gemmsim.machine_code import opcodes
 from gemmsim.machine_code.main_loop import main_loop
+from gemmsim.machine_code.sass import Function
 from gemmsim.problem import Problem
 from gemmsim.rearrange import optimise
+from gemmsim.rearrange.optimise import Rearranged
 from gemmsim.rearrange.verify import objection
+from gemmsim.sub_core import Residents
 
 TILING = {"block_m": 32, "block_n": 32, "block_k": 8, "thread_m": 4, "thread_n": 4}
+DISASSEMBLED = cache(disassemble.disassembled)
+"""The disassembler takes long to start."""
 LAUNCH = "vectorized 1024 --tile 32x32x8 --thread 4x4"
+
+
+@cache
+def searched(function: Function, residents: Residents | None, rename: bool, least_gain: float) -> Rearranged:
+    """A short search, once for all tests that ask for the same."""
+    return optimise.rearranged(function, residents, width=16, searches=optimise.trials(2), rename=rename)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """A short search."""
-    monkeypatch.setattr("gemmsim.commands.rearrange.rearranged", lambda *args, **more: optimise.rearranged(
-        *args, width=16, searches=optimise.trials(2), **more))  # fmt: skip
+    monkeypatch.setattr("gemmsim.commands.rearrange.rearranged", lambda function, residents, tell, rename: searched(
+        function, residents, rename, optimise.LEAST_GAIN))  # fmt: skip
+    monkeypatch.setattr("gemmsim.gpu.disassemble.disassembled", DISASSEMBLED)
 
 
 def compiled(of: str = "9.0") -> Path:
@@ -110,7 +122,10 @@ def test_what_is_good_already_is_left_alone(gemmsim, monkeypatch, tmp_path):
 
 def test_an_unwritable_place_is_noticed_before_the_work(refusal, monkeypatch, tmp_path):
     monkeypatch.setattr("gemmsim.commands.rearrange.rearranged", None)
-    assert "nowhere" in refusal(f"rearrange {LAUNCH} --out {tmp_path / 'nowhere' / 'out.cubin'}", status=2)
+    for dry_run in ("", "--dry-run"):
+        assert "nowhere" in refusal(
+            f"rearrange {LAUNCH} {dry_run} --out {tmp_path / 'nowhere' / 'out.cubin'}", status=2
+        )
 
 
 def test_what_is_not_proved_is_not_written(gemmsim, monkeypatch, tmp_path):
@@ -172,6 +187,8 @@ def test_files_that_cannot_be_rearranged(refusal, monkeypatch, tmp_path):
         assert name in refusal(f"rearrange {tmp_path / name} --out {out}")
     assert "No such file" in refusal(f"rearrange {tmp_path / 'none.cubin'} --out {out}")
     assert "sm_80, whose rules are not verified; allowed: sm_90" in refusal(f"rearrange {compiled('8.0')} --out {out}")
+    monkeypatch.setattr("gemmsim.commands.rearrange.rearranged", optimise.rearranged)
+    monkeypatch.setattr("gemmsim.gpu.disassemble.disassembled", DISASSEMBLED.__wrapped__)
     monkeypatch.setattr(opcodes, "OPCODES", {})
     monkeypatch.setattr("gemmsim.machine_code.sass.OPCODES", {
         name: row for name, row in opcodes._table().items() if name != "LDS"})  # fmt: skip

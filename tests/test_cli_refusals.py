@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from gemmsim import answers, cli, commands
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS
 from gemmsim.options import whole
+from gemmsim.rearrange import optimise
 
 # What bad input gets
 
@@ -242,6 +244,8 @@ def test_help_has_an_example_that_works(gemmsim, machine, campaign, points, draw
     assert "--json" in result.out
     example = result.out.split("example:\n  gemmsim ")[1].strip()
     monkeypatch.chdir(tmp_path)
+    one_search = partial(optimise.rearranged, width=4, searches=optimise.trials(1))
+    monkeypatch.setattr("gemmsim.commands.rearrange.rearranged", one_search)  # all of them take long
     for file in (campaign, points):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     needs = {"calibrate": 3, "rank": 2}  # a GPU; a file that is the user's own
@@ -261,7 +265,7 @@ def test_help_shows_what_there_is(gemmsim):
     tiling = shown.split("\ntiling:\n")[1].split("\nexample")[0]
     assert re.findall(r"^  (--[\w-]+)", tiling, re.MULTILINE) == [
         "--tile", "--thread", "--vector", "--pad-a", "--pad-b", "--swizzle", "--stages", "--warp", "--split-k",
-        "--group",
+        "--group", "--traversal", "--spread",
     ]  # fmt: skip
     assert "NAME|FILE.toml" in gemmsim("devices --help").out
     assert "glossary" in gemmsim("--help").out

@@ -11,7 +11,6 @@ from examples import TILE, example
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.access import column_in_a, column_in_b
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernel_rules import swizzles
@@ -19,6 +18,7 @@ from gemmsim.kernels import KERNELS, kernel, sources
 from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records
+from gemmsim.shared_access import column_in_a, column_in_b
 
 WARPS = {**TILE, "warp_m": 32, "warp_n": 64}
 

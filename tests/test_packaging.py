@@ -33,15 +33,15 @@ MAY_BE_HEAVY = {"console", "show", "plots", "report"}
 
 LAYERS = (
     "streams", "errors", "expressions", "units", "notebook", "problem", "rules", "tiling", "device", "occupancy",
-    "launch_waves", "cliffs", "occupancy_batch", "kernel_rules", "register_needs", "kernels", "register_table", "banks",
-    "older_banks", "calibration_files", "calibration", "coalescing", "patterns", "pattern_files", "warp_tiles",
-    "access", "tile_classes", "traffic", "caches", "registers", "machine_code", "port_shares", "port_streams",
-    "stream_records", "sub_core", "edges", "explain", "roofline", "pipeline", "spills", "rounds", "predict",
-    "simulated_times", "routes", "tables", "quick_times", "error_bars", "rearrange", "ranking", "clblast",
-    "kernel_tuner", "fix", "records", "record_files", "held_out", "loop_shares", "ladder", "why", "sensible",
-    "constraints", "spaces", "scoring", "landscapes", "refinement", "search", "sensitivity", "scenes", "tuner",
-    "compare", "options", "answers", "narrate", "narrate_why", "gpu", "measure", "cluster", "console", "show",
-    "plots", "report", "completion", "commands", "cli", "__main__",
+    "launch_waves", "cliffs", "occupancy_batch", "kernel_rules", "register_needs", "kernels", "register_table",
+    "banks", "older_banks", "calibration_files", "calibration", "coalescing", "patterns", "pattern_files",
+    "warp_tiles", "lane_runs", "copy_costs", "shared_access", "global_access", "tile_classes", "traffic", "caches",
+    "registers", "machine_code", "port_shares", "port_streams", "stream_records", "sub_core", "edges", "explain",
+    "roofline", "pipeline", "spills", "rounds", "predict", "simulated_times", "routes", "tables", "quick_times",
+    "error_bars", "rearrange", "ranking", "clblast", "kernel_tuner", "fix", "records", "record_files", "held_out",
+    "loop_shares", "ladder", "why", "sensible", "constraints", "spaces", "scoring", "landscapes", "refinement",
+    "search", "sensitivity", "scenes", "tuner", "compare", "options", "answers", "narrate", "narrate_why", "gpu",
+    "measure", "cluster", "console", "show", "plots", "report", "completion", "commands", "cli", "__main__",
 )  # fmt: skip
 """The modules from the bottom up: each may import those before it, none after it."""
 
@@ -245,11 +245,22 @@ def wanted(*extras: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("lock", "extras"), [("core", []), ("dev", ["compile", "test", "check"]), ("gpu", ["compile", "gpu"])]
+    ("lock", "extras"),
+    [
+        ("core", []),
+        ("dev", ["compile", "test", "check"]),
+        ("gpu", ["compile", "gpu"]),
+        ("beside", ["cublas", "heuristics", "cluster"]),
+    ],
 )
 def test_the_locks_hold_what_the_project_asks_for(lock, extras):
     assert wanted(*extras) <= set(locked(lock))
     assert locked("core").items() <= locked(lock).items()
+
+
+def test_every_extra_is_in_a_lock():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert wanted(*extras) <= set().union(*(locked(path.stem) for path in (ROOT / "requirements").glob("*.txt")))
 
 
 def test_only_the_gpu_environment_has_pycuda():

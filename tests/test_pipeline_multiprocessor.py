@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmsim.pipeline.memory import Memory, Request
-from gemmsim.pipeline.multiprocessor import CODE_AHEAD, CODE_INSTRUCTIONS, MEMORY_QUEUE, SUB_CORES, run
+from gemmsim.pipeline.multiprocessor import CODE_AHEAD, MEMORY_QUEUE, SUB_CORES, run
 from gemmsim.pipeline.program import Action, Step, Steps
-from gemmsim.pipeline.timing import Cost, Costs, Timing
+from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Cost, Costs, Timing
 from gemmsim.pipeline.work import Issued, Work
 
 PLAIN = Timing(

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
+from drawings import drawn_once
 from markupsafe import Markup
 
 from gemmsim import plots
@@ -76,7 +77,8 @@ class Page(HTMLParser):
 def campaign(tmp_path_factory) -> tuple[list[Record], list[Path]]:
     folder = tmp_path_factory.mktemp("campaign")
     records = synthetic.campaign()
-    return records, write_report(synthetic.write(folder / "records.jsonl", records), folder / "out" / "report")
+    with drawn_once(tmp_path_factory):
+        return records, write_report(synthetic.write(folder / "records.jsonl", records), folder / "out" / "report")
 
 
 @pytest.fixture

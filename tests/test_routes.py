@@ -125,7 +125,7 @@ def test_a_time_is_simulated_once(monkeypatch):
     def never(*_):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr(simulated_times, "simulate_launch", never)
+    monkeypatch.setattr("gemmsim.pipeline.launch.simulate_launch", never)
     assert simulated_s(*asked) == first
 
 

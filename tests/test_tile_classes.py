@@ -11,10 +11,10 @@ from examples import example, tilings
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gemmsim.access import shared_accesses
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
+from gemmsim.shared_access import shared_accesses
 from gemmsim.tile_classes import lane_addresses, segments
 from gemmsim.tiling import Tiling, grid
 from gemmsim.traffic import traffic
@@ -33,7 +33,7 @@ def test_every_address_equals_the_kernel_run_on_paper(name, data):
     assume(m * n * k <= 20_000)
     found: Counter[tuple[str, int, tuple[tuple[int, int], ...]]] = Counter()
     for access in lane_addresses(Problem(m, n, k), kernel(name), tiling):
-        assert access.times == (tiling.stages * tiling.split_k if access.step == "past the end" else 1)
+        assert access.times == (tiling.tiles_ahead * tiling.split_k if access.step == "past the end" else 1)
         for addresses, active in zip(access.byte_addresses.reshape(-1, 32), access.active.reshape(-1, 32), strict=True):
             lanes = tuple((int(lane), int(addresses[lane])) for lane in np.flatnonzero(active))
             if lanes:

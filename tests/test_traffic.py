@@ -9,10 +9,10 @@ from examples import example, tilings
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gemmsim.access import shared_accesses
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
+from gemmsim.shared_access import shared_accesses
 from gemmsim.tiling import Tiling, grid
 from gemmsim.traffic import access_costs, ffma, formulas, reads, traffic
 
@@ -61,6 +61,8 @@ def test_every_count_equals_the_kernel_run_on_paper(name, data):
     [  # stages and tiles that start in the middle of a row of banks; more blocks than tiles of k; a ring longer than k
         ((131, 192, 5), (32, 32, 12), (16, 16), (4, 2), {"split_k": 7, "pad_a": 4, "group": 3}),
         ((70, 68, 36), (64, 64, 4), (32, 32), (8, 4), {"stages": 5, "pad_b": 4}),
+        ((70, 68, 36), (64, 64, 16), (32, 32), (8, 4), {"stages": 2, "spread": 3, "pad_b": 4}),
+        ((45, 131, 21), (32, 64, 8), (32, 32), (8, 4), {"stages": 3, "spread": 7, "split_k": 2, "group": 2}),
     ],
 )
 def test_copies_past_l1_whatever_their_alignment(size, block, warp, thread, more):

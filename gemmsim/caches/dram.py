@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from gemmsim.caches.company import Company
-from gemmsim.caches.panels import BURST_BYTES, runs_of
 from gemmsim.caches.reuse import Capacity
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.problem import Problem
-from gemmsim.tiling import Tiling, grid
+from gemmsim.tiling import Grid, Tiling, grid
 from gemmsim.traffic import partial_sums
 
 
@@ -23,7 +22,7 @@ def dram_reads(
     convoys: Any = 1,
     apart: Any = 0.0,
     lives: Any = 1.0,
-    copies: Any = 1.0,
+    copies: tuple[float, float] = (1.0, 1.0),
 ) -> tuple[Any, Any]:
     """Times that A and B are read from memory by a launch whose blocks run `together` like this, L2 empty before it.
 
@@ -33,62 +32,89 @@ def dram_reads(
 
     Blocks start in step. To a share they fall `apart`, into up to so many `convoys` that keep step, one for each block
     of a multiprocessor, and that lag behind each other by up to so many `lives` of a block. Of the lines that parts of
-    L2 hold for others, `copies` are there then.
+    L2 hold for others, the first of `copies` are there when B comes round again, the second when a convoy that lags
+    comes to them.
 
     Supposed is that blocks start in the order of their numbers and last alike. Left out are instructions, and reads of
     the partial sums of a split k, which follow right after they are written.
     """
-    in_step = _reads(problem, tiling, together, l2)
-    out_of_step = _reads(problem, tiling, together, l2, convoys, lives, copies)
-    a, b = ((1 - apart) * step + apart * out for step, out in zip(in_step, out_of_step, strict=True))
-    return a, b
+    tiles, (again, late) = grid(problem, tiling), copies
+    first_a, first_b = _first_reads(tiling, tiles, together)
+    missed_a, missed_b = _missed_by_waves(problem, tiling, together, l2, again)
+    chain_a, chain_b = _chains(tiling, tiles, together, convoys)
+    late_a, late_b = _missed_by_convoys(problem, tiling, together, l2, late, convoys, lives)
+    # out of step no wave of a stretch of a band ends at once: the next columns find its rows of A as other convoys do
+    missed_next = np.where(together.bands > 1, missed_a, np.minimum(missed_a, late_a))
+    of_a, of_b = _wave_bytes(problem, tiling, together, l2, 1, 1)
+    alone = 1 - l2.kept((of_a + of_b) * _turn(problem, tiling))
+
+    def reads(most: Any, step: Any, out: Any) -> Any:
+        step, out = (times + np.maximum(0, most - times) * alone for times in (step, out))
+        return (1 - apart) * step + apart * out
+
+    step_a, step_b = 1 + (first_a - 1) * missed_a, 1 + (first_b - 1) * missed_b
+    out_a = 1 + (first_a - 1) * missed_next + first_a * (chain_a - 1) * late_a
+    out_b = step_b + first_b * (chain_b - 1) * late_b
+    return reads(tiles.n, step_a, out_a), reads(tiles.m, step_b, out_b)
 
 
-def _reads(
-    problem: Problem,
-    tiling: Tiling,
-    together: Company,
-    l2: Capacity,
-    convoys: Any = 1,
-    lives: Any = 0.0,
-    copies: Any = 1.0,
+def _wave_bytes(
+    problem: Problem, tiling: Tiling, together: Company, l2: Capacity, copies_a: float, copies_b: float
 ) -> tuple[Any, Any]:
-    """The same of blocks that form so many convoys. While one reaches the place of the one before, all of the matrix
-    that they share and a convoy's own part of the rest passes through L2."""
-    tiles, size = grid(problem, tiling), problem.element_bytes
-    written = 1.0 * size * (problem.m * problem.n + partial_sums(problem, tiling))
-    group = np.minimum(tiling.group, tiles.m)
-    several = together.bands > 1
-    # what all of A, B and C would take of L2, and what those of a wave do
-    all_a = l2.taken(1.0 * size * problem.m * problem.k, together.columns, copies)
-    all_b = l2.taken(1.0 * size * problem.k * problem.n, together.rows, copies)
-    all_c = l2.taken(written, 1)
-    of_a, of_b = all_a * together.rows / tiles.m, all_b * together.columns / tiles.n
-    wave = of_a + of_b + all_c * together.tiles / tiles.tiles
+    """What the rows of A and the columns of B of the blocks that run together take of L2 with so many of the copies."""
+    tiles, size = grid(problem, tiling), 1.0 * problem.element_bytes
+    of_a = l2.taken(size * problem.m * problem.k, together.columns, copies_a) * together.rows / tiles.m
+    of_b = l2.taken(size * problem.k * problem.n, together.rows, copies_b) * together.columns / tiles.n
+    return of_a, of_b
 
+
+def _written_bytes(problem: Problem, tiling: Tiling) -> Any:
+    """C, and the partial sums of a split k."""
+    return 1.0 * problem.element_bytes * (problem.m * problem.n + partial_sums(problem, tiling))
+
+
+def _first_reads(tiling: Tiling, tiles: Grid, together: Company) -> tuple[Any, Any]:
+    """Times that A and B are read where nothing is kept from wave to wave: once for each that has blocks of them."""
     # bands that one wave begins and the next one ends
-    cut = (np.ceil(together.waves - 1e-9) - 1) * (together.bands % 1 > 1e-9) * group / tiles.m
-    cut = np.minimum(np.minimum(cut, 1), tiles.n - 1)
-    first_a = np.where(several, 1 + cut, passes(tiles.n, together.columns))
-    first_b = passes(tiles.m, together.rows)
-    round_trip = np.where(several, wave, (all_a + all_c) * group / tiles.m + all_b)
-    reads_a, reads_b = 1 + (first_a - 1) * (1 - l2.kept(wave)), 1 + (first_b - 1) * (1 - l2.kept(round_trip))
+    cut = (np.ceil(together.waves - 1e-9) - 1) * (together.bands % 1 > 1e-9) * np.minimum(tiling.group, tiles.m)
+    cut = np.minimum(np.minimum(cut / tiles.m, 1), tiles.n - 1)
+    first_a = np.where(together.bands > 1, 1 + cut, passes(tiles.n, together.columns))
+    return first_a, passes(tiles.m, together.rows)
 
-    # convoys that use a row of A, all next to each other, and a column of B: each sweeps as much of its panels
+
+def _missed_by_waves(
+    problem: Problem, tiling: Tiling, together: Company, l2: Capacity, copies: float
+) -> tuple[Any, Any]:
+    """Shares of what a wave reads of A and B again that have left L2 since the one before."""
+    tiles = grid(problem, tiling)
+    of_a, of_b = _wave_bytes(problem, tiling, together, l2, 1, copies)
+    all_c = l2.taken(_written_bytes(problem, tiling), 1)
+    wave = of_a + of_b + all_c * together.tiles / tiles.tiles
+    # B comes round with every band: after a wave of several, or all the waves of one
+    all_a, all_b = of_a * tiles.m / together.rows, of_b * tiles.n / together.columns
+    band = (all_a + all_c) * np.minimum(tiling.group, tiles.m) / tiles.m + all_b
+    return 1 - l2.kept(wave), 1 - l2.kept(np.where(together.bands > 1, wave, band))
+
+
+def _chains(tiling: Tiling, tiles: Grid, together: Company, convoys: Any) -> tuple[Any, Any]:
+    """Of so many convoys, those that use the same rows of A, all next to each other, and the same columns of B."""
     convoys = np.minimum(convoys, together.tiles)
-    chain_a = np.clip(group * together.columns * convoys / together.tiles, 1, together.columns)
-    chain_b = np.minimum(convoys, together.bands)
+    of_a = np.minimum(tiling.group, tiles.m) * together.columns * convoys / together.tiles
+    return np.clip(of_a, 1, together.columns), np.minimum(convoys, together.bands)
+
+
+def _missed_by_convoys(
+    problem: Problem, tiling: Tiling, together: Company, l2: Capacity, copies: float, convoys: Any, lives: Any
+) -> tuple[Any, Any]:
+    """Shares of A and B that a convoy does not find where another one has read them. While one reaches the place of the
+    one before, all of the matrix that they share, a convoy's own part of the rest and a wave's C pass through L2."""
+    of_a, of_b = _wave_bytes(problem, tiling, together, l2, copies, copies)
+    chain_a, chain_b = _chains(tiling, grid(problem, tiling), together, convoys)
+    convoys = np.minimum(convoys, together.tiles)
     between_a = of_a * np.minimum(1, chain_a / convoys) + of_b * np.minimum(1, chain_b / convoys)
     own_a = of_a * np.minimum(1, chain_a / chain_b)
-    late_a = first_a * (chain_a - 1) * (1 - l2.kept_apart(between_a, lives))
-    late_b = first_b * (chain_b - 1) * (1 - l2.kept_apart(of_b + own_a, lives, of_a - own_a))
-    # a block that reads alone brings in whole bursts
-    bursts = runs_of(problem, tiling, BURST_BYTES) * BURST_BYTES / (size * np.minimum(tiling.block_n, problem.n))
-    lost_in_turn = 1 - l2.kept((of_a + of_b) * _turn(problem, tiling))
-    return (
-        reads_a + np.maximum(late_a, (tiles.n - reads_a) * lost_in_turn),
-        reads_b + np.maximum(late_b * bursts, (tiles.m - reads_b) * lost_in_turn),
-    )
+    of_c = _written_bytes(problem, tiling) / together.waves
+    return 1 - l2.kept_apart(between_a + of_c, lives), 1 - l2.kept_apart(of_b + own_a + of_c, lives, of_a - own_a)
 
 
 def passes(tiles: Any, together: Any) -> Any:

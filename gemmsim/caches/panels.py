@@ -11,29 +11,19 @@ from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.problem import Count, Problem, ceil_div
 from gemmsim.tiling import Tiling, grid
 
-BURST_BYTES = 64
-"""What memory delivers at least, two sectors: a block that reads alone brings in a sector that nobody needs then."""
 
+def sectors_of_runs(elements: Any, spacing: Count, element_bytes: int) -> Any:
+    """Sectors that a run of so many elements touches, on average over runs that start at multiples of `spacing`.
 
-def sectors_of_runs(elements: Any, spacing: Count, element_bytes: int, unit_bytes: int = SECTOR_BYTES) -> Any:
-    """Sectors, or other units, that a run of so many elements touches, on average over runs that start at multiples of
-    `spacing`.
-
-    Whatever the starts are, they fall on every multiple of g within a unit alike, g the greatest common divisor of the
-    spacing and the elements of a unit, here 8. Of a run of q whole units and e elements more, those that start in a
-    unit's first 8 - e elements touch q + 1, the others q + 2 (and where e is 0, the one at its beginning q).
+    Whatever the starts are, they fall on every multiple of g within a sector alike, g the greatest common divisor of
+    the spacing and the elements of a sector, here 8. Of a run of q whole sectors and e elements more, those that start
+    in its first 8 - e elements touch q + 1, the others q + 2 (and where e is 0, the one at its beginning q).
     """
-    whole = unit_bytes // element_bytes
+    whole = SECTOR_BYTES // element_bytes
     step = np.minimum(spacing & -spacing, whole)  # a power of two divides both
     complete, rest = elements // whole, elements % whole
-    late = whole / step - 1 - np.floor((whole - rest) / step)  # of the starts, those that touch one unit more
+    late = whole / step - 1 - np.floor((whole - rest) / step)  # of the starts, those that touch one sector more
     return complete + 1 + late * step / whole
-
-
-def runs_of(problem: Problem, tiling: Tiling, unit_bytes: int) -> Any:
-    """Units of so many bytes that a row of a whole tile of B touches, on average."""
-    spacing = problem.n | np.where(problem.n > tiling.block_n, tiling.block_n, 0)
-    return sectors_of_runs(np.minimum(tiling.block_n, problem.n), spacing, problem.element_bytes, unit_bytes)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 @dataclass(frozen=True)
 class Capacity:
     """Bytes that a cache of so many `parts` holds, least recently used ones leaving first: `least` in any case, `most`
-    at best, and in between a share, because no two of its sets have the same to hold."""
+    at best, and in between a share (a cubic, level at both ends), because no two of its sets have the same to hold."""
 
     least: Any
     most: Any
@@ -22,16 +22,20 @@ class Capacity:
         in other parts that use it."""
         return size * (1 + copies * crossings(blocks, self.parts))
 
+    def _over(self, between: Any) -> Any:
+        """How far so many bytes are on the way from `least` to `most`, from 0 to 1."""
+        width = np.where(self.most > self.least, self.most - self.least, 1)
+        return np.clip((between - self.least) / width, 0, 1)
+
     def kept(self, between: Any) -> Any:
         """Share of the reads that find what was read before `between` other bytes."""
-        width = np.maximum(self.most - self.least, 1)
-        return np.clip((self.most - between) / width, 0, 1)
+        over = self._over(between)
+        return np.where(between < self.most, 1 - over**2 * (3 - 2 * over), 0.0)[()]
 
     def kept_on_the_way(self, between: Any) -> Any:
         """The mean of `kept` over all distances from 0 to this one."""
-        width = np.maximum(self.most - self.least, 1)
-        over = np.clip(between - self.least, 0, width)
-        kept = np.minimum(between, self.least) + over - over**2 / (2 * width)
+        over = self._over(between)
+        kept = np.minimum(between, self.least) + (self.most - self.least) * (over - over**3 + over**4 / 2)
         return np.where(between > 0, kept / np.where(between > 0, between, 1), 1.0)
 
     def kept_apart(self, life: Any, lives: Any, others: Any = 0) -> Any:

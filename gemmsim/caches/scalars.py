@@ -15,6 +15,8 @@ from gemmsim.kernels import Kernel
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling
 
+BURST_BYTES = 64
+"""What memory delivers at least, two sectors."""
 FILE = Path(__file__).parents[1] / "data" / "caches.toml"
 
 
@@ -31,20 +33,39 @@ def l2_capacity(device: Device) -> Capacity:
     return Capacity(shares["least"] * device.l2_bytes, shares["most"] * device.l2_bytes, parts)
 
 
+def l2_copies() -> tuple[float, float]:
+    """Of the lines that parts of L2 keep for others, those that are there: when B comes round again, and when a
+    convoy that lags comes to them."""
+    values = scalars()["l2_copies"]
+    return values["again"], values["apart"]
+
+
 def apart(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any) -> Any:
     """How far the `resident` blocks of a multiprocessor fall out of step with those of others, from 0 to 1.
 
     The more tiles it has under way, and the more of its time L2 delivers them, which is never at the same pace to all:
-    by the product of the tiles and of the bytes of them that it needs a cycle. Threads with one element do entirely.
+    by the product of the tiles and of the bytes of them that it needs a cycle. Copies have one more under way than
+    their ring has stages: nobody waits for the latest. Threads that wait for a tile and then store it transposed begin
+    earlier. Threads with one element do entirely, unless they read every k, and whole bursts of it.
     """
     values = scalars()["apart"]
     if not kernel.staged:
-        return values["unstaged"]
+        return np.where(problem.element_bytes * tiling.block_n < BURST_BYTES, 1.0, values["unstaged"])[()]
     if not kernel.thread_tiled:
         return 1.0
     per_cycle = device.capability.fp32_lanes_per_sm * (1 / tiling.block_m + 1 / tiling.block_n)
-    busy = resident * tiling.stages * problem.element_bytes * per_cycle
-    return np.clip((busy - values["least"]) / (values["most"] - values["least"]), 0, 1)
+    busy = resident * (tiling.stages + kernel.copies) * problem.element_bytes * per_cycle
+    least, most = values["transposing" if _waits_and_transposes(kernel) else "busy"]
+    return np.clip((busy - least) / (most - least), 0, 1)
+
+
+def lag(problem: Problem, kernel: Kernel) -> Any:
+    """Share of what falls apart that lags by enough to matter in L2: who waits for tiles does so in a long k alone."""
+    return np.minimum(1, problem.k / scalars()["apart"]["transposing_k"]) if _waits_and_transposes(kernel) else 1.0
+
+
+def _waits_and_transposes(kernel: Kernel) -> bool:
+    return kernel.transposed and not kernel.prefetches
 
 
 def in_step(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, resident: Any, waves: Any) -> Any:

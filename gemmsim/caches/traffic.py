@@ -12,7 +12,7 @@ from gemmsim.caches.dram import dram_reads
 from gemmsim.caches.merging import crossing_share, merged_sectors, strides
 from gemmsim.caches.panels import Panels, panels, sectors_of_tiles
 from gemmsim.caches.reuse import Capacity, crossings
-from gemmsim.caches.scalars import apart, keeps_in_l1, l2_capacity, neighbours, scalars
+from gemmsim.caches.scalars import apart, keeps_in_l1, l2_capacity, l2_copies, lag, neighbours, scalars
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.device import Device
 from gemmsim.kernel_rules import PIECE
@@ -79,8 +79,8 @@ def cache_traffic(problem: Problem, kernel: Kernel, tiling: Tiling, device: Devi
     size = problem.element_bytes
     out = apart(problem, kernel, tiling, device, resident)
     # lags add up at random from wave to wave
-    lives, copies = team.waves**0.5, scalars()["apart"]["copies"]
-    times_a, times_b = dram_reads(problem, tiling, team, l2, resident, out, lives, copies)
+    lagging = out * lag(problem, kernel)
+    times_a, times_b = dram_reads(problem, tiling, team, l2, resident, lagging, team.waves**0.5, l2_copies())
     read_a, read_b = times_a * size * problem.m * problem.k, times_b * size * problem.k * problem.n
     code = code_bytes(kernel, tiling)
     gpcs = max(1.0, device.sms / scalars()["merged"]["gpc_sms"])

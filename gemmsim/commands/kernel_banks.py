@@ -21,8 +21,8 @@ from gemmsim.traffic import AccessCost, SharedCounts, access_costs, shared_per_t
 from gemmsim.units import count, plural
 
 KERNEL_OPTIONS = (
-    "tile", "thread", "vector", "pad_a", "pad_b", "swizzle", "stages", "warp", "split_k", "group",
-    "problem", "fix", "compile", "device",
+    "tile", "thread", "vector", "pad_a", "pad_b", "swizzle", "stages", "warp", "split_k", "group", "traversal",
+    "spread", "problem", "fix", "compile", "device",
 )  # fmt: skip
 """The options that go with --kernel."""
 

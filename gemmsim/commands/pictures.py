@@ -23,7 +23,7 @@ def picture_path(text: str, option: str = "--picture", forms: Sequence[str] = PI
     path = Path(text)
     if path.suffix.lower() not in forms:
         raise InputError(f"{option} {short(text)} is no picture that can be written; allowed: {', '.join(forms)}")
-    check_writable(path)
+    check_whole(path)
     os.environ["MPLBACKEND"] = "agg"  # no window opens, whatever a notebook around this asks Matplotlib for
     return path
 
@@ -35,10 +35,16 @@ def write_picture(drawn: Figure, path: Path) -> None:
     write_whole(render(drawn, path.suffix.lower().removeprefix(".")), path)
 
 
+def check_whole(path: Path) -> None:
+    """Raise InputError unless `write_whole` can write there: to be asked before the work, not after."""
+    check_writable(path)
+    check_writable(_part(path))
+
+
 def write_whole(content: bytes, path: Path) -> None:
     """Write a file whole or not at all; InputError for a path that cannot take it, MachineError where the disk is
     full."""
-    part = path.with_name(f".{path.name}.part") if path.is_file() or not path.exists() else path
+    part = _part(path)
     try:
         part.write_bytes(content)
         part.replace(path)
@@ -48,3 +54,8 @@ def write_whole(content: bytes, path: Path) -> None:
         if part != path:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def _part(path: Path) -> Path:
+    """Where the file is written before it takes the place of `path`; a device takes what is written itself."""
+    return path.with_name(f".{path.name}.part") if path.is_file() or not path.exists() else path

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 STYLES = ("light", "dark", "paper")
 FORMS = (".png", ".svg", ".pdf")
 SIZES = ("sizes",)
-TILING = ("tile", "thread", "vector", "pad_a", "pad_b", "swizzle", "stages", "warp", "split_k", "group")
+TILING = (
+    "tile", "thread", "vector", "pad_a", "pad_b", "swizzle", "stages", "warp", "split_k", "group", "traversal",
+    "spread",
+)  # fmt: skip
 LAUNCH = (*SIZES, "kernel", *TILING)
 RECORDS = ("records",)
 

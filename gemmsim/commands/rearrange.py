@@ -87,7 +87,7 @@ def run_rearrange(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim rearrange"""
     if args.out is None and not args.dry_run:
         raise InputError("--out CUBIN is missing: where to write it; --dry-run writes nothing")
-    if args.out is not None and not args.dry_run:
+    if args.out is not None:
         check_writable(args.out)
     asked = _asked(args)
     if args.verify:

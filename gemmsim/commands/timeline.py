@@ -10,14 +10,13 @@ from typing import Any
 
 from gemmsim.answers import timeline
 from gemmsim.commands.command import Answer, Document
-from gemmsim.commands.pictures import PICTURES, picture_path, write_picture, write_whole
+from gemmsim.commands.pictures import PICTURES, check_whole, picture_path, write_picture, write_whole
 from gemmsim.errors import InputError, Warn, short
 from gemmsim.kernels import Kernel
 from gemmsim.narrate import hiding
 from gemmsim.options import configuration, kernel_of, path_text
 from gemmsim.pipeline.timeline import MEANINGS, Timeline
 from gemmsim.pipeline.trace import chrome_trace
-from gemmsim.record_files import check_writable
 from gemmsim.scenes import same_tiling, timeline_of
 from gemmsim.tiling import Tiling
 from gemmsim.units import count, percent, plural, words
@@ -75,7 +74,7 @@ def _trace_path(text: str) -> Path:
     path = Path(text)
     if path.suffix.lower() != ".json":
         raise InputError(f"--trace {short(text)} is no trace that can be written; allowed: a file that ends in .json")
-    check_writable(path)
+    check_whole(path)
     return path
 
 

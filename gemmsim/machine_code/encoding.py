@@ -44,6 +44,11 @@ def field(word: int, which: Field) -> int:
     return word >> low & (1 << bits) - 1
 
 
+def mask_of(*fields: Field) -> int:
+    """The bits of these fields."""
+    return sum(((1 << bits) - 1) << low for low, bits in fields)
+
+
 def with_field(word: int, which: Field, value: int) -> int:
     """The word with another value in a field; InputError when it does not fit."""
     low, bits = which

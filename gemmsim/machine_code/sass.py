@@ -73,7 +73,8 @@ class Instruction:
     @property
     def kind(self) -> str:
         """The kind of the opcode, "unknown" where it has none."""
-        return self.row.kind if self.row else "unknown"
+        row = self.row
+        return row.kind if row else "unknown"
 
     @cached_property
     def control(self) -> Control:

@@ -1,9 +1,9 @@
 """What a warp of a kernel does, from the kernel's description alone: for tilings of which no compiled code is at hand.
 
-The order is that of the sources; of each access there are as many instructions, as wide, as `gemmsim.access` says, and
-as many FFMA as the tiles have. What compilers add is told by a few round numbers: the instructions around the loop,
-and in the loop what `gemmsim.port_shares` knows of kernels alike. All cycles of the loop together are the FFMA over
-their share of the peak.
+The order is that of the sources; of each access there are as many instructions, as wide, as `gemmsim.shared_access`
+and `gemmsim.global_access` say, and as many FFMA as the tiles have. What compilers add is told by a few round numbers:
+the instructions around the loop, and in the loop what `gemmsim.port_shares` knows of kernels alike. All cycles of the
+loop together are the FFMA over their share of the peak.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from gemmsim.access import Direction, global_accesses, shared_accesses
 from gemmsim.device import Device
 from gemmsim.errors import InputError
+from gemmsim.global_access import global_accesses
 from gemmsim.kernels import Kernel
+from gemmsim.lane_runs import Direction
 from gemmsim.pipeline.program import Program, Steps
 from gemmsim.pipeline.programs import merged_loads
 from gemmsim.pipeline.writer import CHAIN_CYCLES, RESULT, Writer
@@ -23,6 +24,7 @@ from gemmsim.port_shares import port_share
 from gemmsim.port_streams import other_instructions
 from gemmsim.problem import Problem
 from gemmsim.registers.register_files import register_file
+from gemmsim.shared_access import shared_accesses
 from gemmsim.tiling import WARP_SIZE, Tiling
 from gemmsim.warp_tiles import piece
 
@@ -158,9 +160,9 @@ class _Description:
             self.take_number(to)
         to.plain(-(-self.results // 2), 1.0)
         if self.kernel.copies:
-            for _ in range(self.tiling.stages):
+            for _ in range(self.tiling.tiles_ahead):
                 self.fetch(to, OF_LOAD // 2)
-            self.await_tile(to, self.tiling.stages - 1)
+            self.await_tile(to, self.tiling.tiles_ahead - 1)
         elif self.kernel.prefetches:
             self.fetch(to, OF_LOAD)
             self.store(to)
@@ -194,12 +196,17 @@ class _Description:
         to = Writer()
         last = self.small_iterations - 1
         late = last - 1 if self.fetched[1].instructions >= SUNK_FROM else 0
+        spread = int(self.tiling.spread)
+        groups, begun = self.fetch_in_groups(to, spread), [group * last // spread for group in range(spread)]
         for number in range(last + 1):
             if number == late and not self.kernel.copies:
                 self.fetch(to)
+            for _ in range(begun.count(number)):
+                next(groups)
             if number == last and self.kernel.copies:
                 self.await_tile(to, self.tiling.stages - 2)
-                self.fetch(to)
+                if not spread:
+                    self.fetch(to)
             elif number == last:
                 self.store(to)
             self.read(to, (number + 1) % (last + 1))
@@ -264,18 +271,29 @@ class _Description:
 
     def fetch(self, to: Writer, of_load: int = -1) -> None:
         """Bring the next tiles on their way; plain instructions are those of the loop unless given for each load."""
-        count = sum(each.instructions for each in self.fetched)
-        plain = self.plain_parts(count + 1) if of_load < 0 else iter([of_load] * (count + 1))
-        for each, scoreboard in zip(self.fetched, (TILE_A, TILE_B), strict=True):
-            for _ in range(each.instructions):
+        for _ in self.fetch_in_groups(to, 1, of_load):
+            pass
+
+    def fetch_in_groups(self, to: Writer, groups: int, of_load: int = -1) -> Iterator[None]:
+        """The same, a group of the loads or copies at a time."""
+        moves = [
+            (each.registers, scoreboard)
+            for each, scoreboard in zip(self.fetched, (TILE_A, TILE_B), strict=True)
+            for _ in range(each.instructions)
+        ]
+        plain = self.plain_parts(len(moves) + 1) if of_load < 0 else iter([of_load] * (len(moves) + 1))
+        for group in range(groups):
+            for registers, scoreboard in moves[len(moves) * group // groups : len(moves) * (group + 1) // groups]:
                 to.plain(next(plain))
                 if self.kernel.copies:
-                    to.act("global_copy", 1, each.registers)
+                    to.act("global_copy", 1, registers)
                 else:
-                    to.act("global_load", 1, each.registers, scoreboard)
-        to.plain(next(plain))
-        if self.kernel.copies:
-            to.act("commit", written=RESULT)
+                    to.act("global_load", 1, registers, scoreboard)
+            if group == groups - 1:
+                to.plain(next(plain))
+                if self.kernel.copies:
+                    to.act("commit", written=RESULT)
+            yield
 
     def store(self, to: Writer) -> None:
         """What was fetched into shared memory, and let all warps see it."""

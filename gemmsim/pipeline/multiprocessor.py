@@ -18,13 +18,11 @@ from typing import NamedTuple
 
 from gemmsim.pipeline.memory import Memory, Request
 from gemmsim.pipeline.program import Action, Step
-from gemmsim.pipeline.timing import Costs, Timing
+from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Costs, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
 from gemmsim.sub_core import SCOREBOARDS
 
 SUB_CORES = 4
-CODE_INSTRUCTIONS = 32 * 1024 // 16
-"""What a sub-core's cache of code holds. On an H200 loops of 18 KB run at full rate, and one of 48 KB does not."""
 CODE_AHEAD = 128
 """Instructions that are fetched before they are needed, as long as the code goes straight on."""
 MEMORY_QUEUE = 5

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gemmsim.device import Device
-from gemmsim.pipeline.multiprocessor import Ran
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import Tiling, grid
+
+if TYPE_CHECKING:
+    from gemmsim.pipeline.multiprocessor import Ran
 
 UNEVEN = 0.04
 """How much later than on the fastest multiprocessor the blocks of the slowest end: on an H200 2 to 6 %."""

@@ -25,6 +25,7 @@ from gemmsim.machine_code.encoding import (
     Control,
     encode,
     field,
+    mask_of,
     with_field,
 )
 from gemmsim.machine_code.sass import Function, Instruction
@@ -42,7 +43,7 @@ IN_QUEUE = ("shared_load", "shared_store", "global_copy", "global_load", "global
 """Kinds that wait in the queue of the memory pipe, which reads their operands in order."""
 VARIABLE = frozenset(["S2R", "SHFL", "MUFU", "B2R"])
 _VARIABLE_KINDS = frozenset([*IN_QUEUE, "constant", "convert"])
-_CHANGING = (STALL, YIELD, WAIT_MASK, REUSE)
+_CHANGING = mask_of(STALL, YIELD, WAIT_MASK, REUSE)
 STACK = 1
 """The register that points to the stack, by convention."""
 MENTIONED = re.compile(r"(?<![A-Z])R(\d+)\b")
@@ -111,24 +112,17 @@ def clears(each: Operation) -> bool:
 
 def bare(word: int) -> int:
     """The word without stall, yield, wait mask and flags."""
-    for which in _CHANGING:
-        word = with_field(word, which, 0)
-    return word
+    return word & ~_CHANGING
 
 
-def _shape(word: int) -> int:
-    """The word of an FFMA without its registers either."""
-    for which in (RD, RA, RB, RC):
-        word = with_field(word, which, RZ)
-    return bare(word)
-
-
-_PLAIN_FFMA = _shape(encode("FFMA RZ, RZ, RZ, RZ"))
+_FFMA_CHANGING = _CHANGING | mask_of(RD, RA, RB, RC)
+_PLAIN_FFMA = encode("FFMA RZ, RZ, RZ, RZ") & ~_FFMA_CHANGING
+"""What makes a plain FFMA: its word without its registers either."""
 
 
 def plain_ffma(word: int | None) -> tuple[int, int, int, int] | None:
     """The registers (d, a, b, c) of an FFMA without guard, modifiers, constants and barriers; None of all else."""
-    if word is None or _shape(word) != _PLAIN_FFMA:
+    if word is None or word & ~_FFMA_CHANGING != _PLAIN_FFMA:
         return None
     return field(word, RD), field(word, RA), field(word, RB), field(word, RC)
 

@@ -38,28 +38,33 @@ TILINGS = {
         {"block_m": 16, "block_n": 8, "block_k": 64},
         {"block_m": 16, "block_n": 32, "block_k": 12, "pad_a": 2, "pad_b": 1},
     ],
-    "register": [TILE, tile((64, 64, 16), (4, 4)), tile((96, 48, 6), (6, 3), pad_a=1)],
+    "register": [TILE, tile((64, 64, 16), (4, 4)), tile((96, 48, 6), (6, 3), pad_a=1, traversal=3)],
     "vectorized": [
         TILE,
         tile((64, 64, 16), (4, 4), pad_a=4, pad_b=4),
         tile((64, 32, 8), (4, 2), vector=2, pad_a=2),
-        tile((48, 40, 5), (3, 5), vector=1),
+        tile((48, 40, 5), (3, 5), vector=1, traversal=1),
+        tile((64, 64, 8), (8, 4), traversal=8),
     ],
     "double_buffer": [
         {**TILE, "pad_a": 4},
         tile((64, 128, 16), (4, 8), vector=4),
         tile((128, 128, 32), (8, 8)),  # more than 48 KB of shared memory, which a launch has to ask for
         tile((32, 48, 2), (2, 3), vector=1),
+        tile((64, 64, 8), (8, 4), traversal=2),
     ],
     "warp_tiled": [
         tile((128, 128, 8), (16, 8), warp_m=64, warp_n=64, pad_a=4),
-        tile((32, 32, 12), (4, 2), warp_m=16, warp_n=16),
+        tile((32, 32, 12), (4, 2), warp_m=16, warp_n=16, traversal=4),
     ],
     "async": [
         tile((128, 256, 8), (16, 8), warp_m=64, warp_n=64, pad_a=4, group=2),
         tile((96, 128, 8), (12, 8), warp_m=48, warp_n=64, pad_a=8, stages=4, split_k=3),
         tile((32, 32, 12), (4, 2), warp_m=16, warp_n=16, stages=2, split_k=7, group=3),
         tile((64, 64, 16), (8, 4), warp_m=32, warp_n=32, pad_b=4),
+        tile((96, 128, 16), (12, 8), warp_m=48, warp_n=64, pad_a=4, traversal=4, spread=3),
+        tile((32, 64, 8), (4, 4), warp_m=32, warp_n=16, stages=2, split_k=3, spread=7, traversal=2),
+        tile((64, 64, 16), (8, 4), warp_m=32, warp_n=32, stages=4, spread=1, group=2),
     ],
 }
 SIZES = [(1, 1, 1), (130, 67, 3), (257, 132, 68), (515, 1001, 333), (512, 512, 512)]

@@ -1,95 +1,31 @@
-"""Which element every lane touches, in every load and store of every kernel: the one address truth.
+"""Which element of its tiles in shared memory every lane touches, in every load, store and copy of every kernel.
 
-A block's accesses repeat from tile to tile, so they are written down once, as the places of lanes within the
-tile. `gemmsim.tile_classes` lays them over a launch.
-
-Shared memory: many warp instructions are the same pattern, moved. A move by a constant that keeps every lane
-aligned, or by an exclusive or within 32 columns that is the same for all lanes, gives every bank another number
-and changes no pass. Such patterns are written down once, with how often they occur.
+Many warp instructions are the same pattern, moved. A move by a constant that keeps every lane aligned, or by an
+exclusive or within 32 columns that is the same for all lanes, gives every bank another number and changes no pass. Such
+patterns are written down once, with how often they occur.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.banks import BANKS, COPY_WIDTHS_BYTES, Passes, async_copy_passes, is_first, passes
-from gemmsim.coalescing import SECTOR_BYTES
+from gemmsim.banks import BANKS, Passes, passes
+from gemmsim.copy_costs import copy_passes
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.problem import ceil_div, common_power
+from gemmsim.lane_runs import ONCE, Direction, Lanes, Mask, Runs, pairs, runs_of_threads, runs_of_vectors
+from gemmsim.problem import common_power
 from gemmsim.tiling import SWIZZLED_COLUMNS, WARP_SIZE, Tiling
-from gemmsim.warp_tiles import copies_of_a, copies_of_b, first_elements, lanes_along, piece, pieces
+from gemmsim.warp_tiles import copies_of_a, copies_of_b, first_elements, lanes_along, pieces
 
-Lanes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Direction = Literal["load", "store", "copy"]
-"""A copy goes from global to shared memory past the registers: one instruction that is both."""
 Operand = Literal["a", "b"]
 OPERANDS: tuple[Operand, Operand] = "a", "b"
 T = TypeVar("T")
-LANE = np.arange(WARP_SIZE, dtype=np.int64)
-ONCE = range(1)
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Runs of up to 32 neighbouring items, one for each instruction of each warp.
-
-    Items are the threads of a block, or the vectors of a tile; item i is number i % per_row in row
-    i // per_row. `first` and `lanes` have the shape (instructions, warps): the first item of the run, and how many
-    it has, 0 where the warp has nothing to do.
-    """
-
-    first: Lanes
-    lanes: Lanes
-    per_row: int
-
-    def spread(self) -> tuple[Lanes, Lanes, Mask]:
-        """(row, number in its row, whether there is one) of every lane's item: (instructions, 1, warps, 32)."""
-        item = self.first[:, None, :, None] + LANE
-        return item // self.per_row, item % self.per_row, self.lanes[:, None, :, None] > LANE
-
-    def alike(self, period: int, slides: bool) -> tuple[Runs, Lanes]:
-        """One of all runs that are `period` rows apart, moved to the first rows, and how many those are.
-
-        Where a run within one row `slides`, it makes no difference either where in the row it starts.
-        """
-        first, lanes = (each[self.lanes > 0] for each in (self.first, self.lanes))
-        if slides:
-            first = np.where(first % self.per_row + lanes <= self.per_row, first // self.per_row * self.per_row, first)
-        kinds = first % (period * self.per_row) * (WARP_SIZE + 1) + lanes
-        if (kinds == kinds[0]).all():
-            kinds, times = kinds[:1], np.array([len(kinds)])
-        else:
-            kinds, times = np.unique(kinds, return_counts=True)
-        first, lanes = np.divmod(kinds, WARP_SIZE + 1)
-        return Runs(first[None], lanes[None], self.per_row), times
-
-
-def runs_of_threads(tiling: Tiling) -> Runs:
-    """The threads of each warp, row by row of thread tiles."""
-    first = np.arange(0, tiling.threads, WARP_SIZE, dtype=np.int64)[None]
-    return Runs(first, np.minimum(WARP_SIZE, tiling.threads - first), tiling.thread_columns)
-
-
-def runs_of_vectors(rows: int, columns: int, width: int, threads: int) -> Runs:
-    """The vectors of a tile that each warp carries, step by step: `Carrier` in kernels/common.cuh."""
-    vectors = rows * columns // width
-    thread = np.arange(0, threads, WARP_SIZE, dtype=np.int64)
-    first = np.arange(ceil_div(vectors, threads), dtype=np.int64)[:, None] * threads + thread
-    lanes = np.clip(np.minimum(threads - thread, vectors - first), 0, WARP_SIZE)
-    return Runs(first, lanes, columns // width)
-
-
-def pairs(outer: range, inner: range) -> tuple[Lanes, Lanes]:
-    """What two nested loops go through, turn by turn, as (turns, 1, 1) each."""
-    turns = np.array([*product(outer, inner)], np.int64).T[:, :, None, None]
-    return turns[0], turns[1]
 
 
 @dataclass(frozen=True)
@@ -123,99 +59,6 @@ class SharedAccess:
         if self.sources is not None:
             return copy_passes(self.elements + self.start, self.sources, self.active, width_bytes, element_bytes)
         return passes(self.elements * element_bytes, self.active, width_bytes, self.direction == "store")
-
-
-@dataclass(frozen=True)
-class GlobalAccess:
-    """One access of a block to a matrix in global memory, for one tile of k, or once for each block.
-
-    `matrix` names the axes of the matrix's rows and columns. Items of one row of the runs lie along `across`,
-    the rows along `down`; both axes guard the access. From one item to the next it is as many elements as the steps
-    say, and the instructions of a thread add the moves to that, every pair of them.
-    """
-
-    name: str
-    direction: Direction
-    width: int
-    matrix: tuple[str, str]
-    down: str
-    across: str
-    runs: Runs
-    step_down: int = 1
-    step_across: int = 1
-    moves_down: range = ONCE
-    moves_across: range = ONCE
-    once_per_block: bool = False
-
-    @property
-    def instructions(self) -> int:
-        """Instructions that a thread executes."""
-        return len(self.runs.first) * len(self.moves_down) * len(self.moves_across)
-
-
-@dataclass(frozen=True)
-class LaneAccess:
-    """One access of a block to a matrix in global memory, lane by lane, where lanes are no runs.
-
-    `rows` and `columns` are each lane's place in the tile, `there` says which lanes there are: (instructions, warps,
-    32). Places along the axis `clamped` that lie beyond the matrix become its last; along others they guard the access.
-    The rest is as in `GlobalAccess`.
-    """
-
-    name: str
-    direction: Direction
-    width: int
-    matrix: tuple[str, str]
-    rows: Lanes
-    columns: Lanes
-    there: Mask
-    clamped: str = ""
-    once_per_block: bool = False
-
-    @property
-    def instructions(self) -> int:
-        """Instructions that a thread executes."""
-        return len(self.there)
-
-    def within(self, rows_left: int, columns_left: int) -> tuple[Lanes, Lanes, Mask]:
-        """(row, column, active) of every lane where the matrix reaches so far."""
-        down, across = self.matrix
-        rows, columns, active = self.rows, self.columns, self.there
-        if self.clamped == down:
-            rows = np.minimum(rows, rows_left - 1)
-        if self.clamped == across:
-            columns = np.minimum(columns, columns_left - self.width)
-        return rows, columns, active & (rows < rows_left) & (columns < columns_left)
-
-
-def copies_through_l1(width_bytes: int) -> bool:
-    """Whether copies of this width go through L1: the widest are written such that they do not."""
-    return width_bytes < COPY_WIDTHS_BYTES[-1]
-
-
-def copy_passes(elements: Lanes, sources: Lanes, active: Mask, width_bytes: int, element_bytes: int) -> Passes:
-    """The passes of copies into shared memory: through L1 but for the widest, which go past it.
-
-    For those the rule is a conjecture (see `gemmsim.banks.async_copy_passes`); supposed is besides that zeros,
-    which lanes beyond the end of k write, take the passes of what would lie there.
-    """
-    through_l1 = copies_through_l1(width_bytes)
-    return async_copy_passes(
-        elements * element_bytes, active, width_bytes, through_l1, None if through_l1 else sources * element_bytes
-    )
-
-
-def past_l1_sectors(targets: Lanes, sources: Lanes, active: Mask, element_bytes: int) -> Lanes:
-    """Sectors that hardware counts of each copy past L1, given the elements where lanes start.
-
-    A sector of 32 bytes counts once for each aligned 32 bytes of shared memory to which its halves go in the same
-    order: once where it moves whole, twice where its halves part, and once more for each repeat. As counted on an H200.
-    """
-    sector, half = (SECTOR_BYTES // size // element_bytes for size in (1, 2))
-    swapped = (targets // half ^ sources // half) & 1
-    moves = (each.reshape(-1, WARP_SIZE) for each in (sources // sector, 2 * (targets // sector) + swapped))
-    counted: Lanes = np.count_nonzero(is_first(active.reshape(-1, WARP_SIZE), *moves), axis=-1)
-    return counted.reshape(active.shape[:-1])
 
 
 def column_in_a(column: Lanes, row: Lanes, tiling: Tiling, widths: Widths) -> Lanes:
@@ -307,7 +150,9 @@ def what_matters(operand: Operand, kernel: Kernel, tiling: Tiling, widths: Width
     A's padding moves the tile of B. That matters to copies alone, and only within a pass.
     """
     fields = vars(tiling) | {"stages": 1, "split_k": 1, "group": 1, "pad_b" if operand == "a" else "pad_a": 0}
+    fields |= {"traversal": 0, "spread": np.minimum(tiling.spread, 1)[()]}
     if operand == "a":
+        fields["spread"] = 0
         return Tiling.unchecked(**fields), Widths(widths.global_a, 1, 1, widths.shared_a, 1)
     if kernel.copies:
         fields["pad_a"] = tiling.pad_a % (BANKS // common_power(BANKS, tiling.block_k))
@@ -390,44 +235,3 @@ def _plans_of_b(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[_Pla
         "load_b", "load", read, threads, lambda _, number, along_k, i: straight(along_k, number * columns + i),
         swizzled, range(tiling.block_k), range(0, columns, read), swizzled and SWIZZLED_COLUMNS % columns > 0, start,
     )  # fmt: skip
-
-
-def global_accesses(kernel: Kernel, tiling: Tiling, widths: Widths) -> Iterator[GlobalAccess | LaneAccess]:
-    """Every access of a block to the matrices: for one tile of k, and the results once."""
-    a, b, c = ("m", "k"), ("k", "n"), ("m", "n")
-    threads = runs_of_threads(tiling)
-    if kernel.copies:
-        yield LaneAccess("copy_a", "copy", 1, a, *copies_of_a(tiling), clamped="m")
-        width = widths.global_b
-        yield LaneAccess("copy_b", "copy", width, b, *copies_of_b(tiling, width), clamped="n")
-    elif kernel.staged:
-        of_a = runs_of_vectors(tiling.block_m, tiling.block_k, widths.global_a, tiling.threads)
-        yield GlobalAccess("load_a", "load", widths.global_a, a, *a, of_a, step_across=widths.global_a)
-        of_b = runs_of_vectors(tiling.block_k, tiling.block_n, widths.global_b, tiling.threads)
-        yield GlobalAccess("load_b", "load", widths.global_b, b, *b, of_b, step_across=widths.global_b)
-    else:  # a thread outside C has left, so both axes of C guard both loads
-        yield GlobalAccess("load_a", "load", 1, a, *c, threads)
-        yield GlobalAccess("load_b", "load", 1, b, *c, threads)
-    if kernel.warp_tiled:
-        yield _results_of_warps(tiling, widths)
-        return
-    yield GlobalAccess(
-        "store_c", "store", widths.global_c, c, *c, threads, tiling.thread_m, tiling.thread_n,
-        range(tiling.thread_m), range(0, tiling.thread_n, widths.global_c), once_per_block=True,
-    )  # fmt: skip
-
-
-def _results_of_warps(tiling: Tiling, widths: Widths) -> LaneAccess:
-    """The results where lanes lie along both axes of a warp's tile: row by row of a thread's, vector by vector."""
-    (first_row, first_column), (lane_rows, lane_columns) = first_elements(tiling), lanes_along(tiling)
-    rows, columns = (
-        (pieces(thread, lanes)[:, None] + np.arange(0, piece(thread), width)).reshape(-1)
-        for thread, lanes, width in (
-            (tiling.thread_m, lane_rows, 1), (tiling.thread_n, lane_columns, widths.global_c),
-        )
-    )  # fmt: skip
-    shape = (len(rows) * len(columns), tiling.warps, WARP_SIZE)
-    row = np.repeat(rows, len(columns))[:, None, None] + first_row
-    column = np.tile(columns, len(rows))[:, None, None] + first_column
-    there = np.ones(shape, bool)
-    return LaneAccess("store_c", "store", widths.global_c, ("m", "n"), row, column, there, once_per_block=True)

@@ -1,60 +1,26 @@
-"""Results as the JSON documents of the command line: plain data, SI units, the names that scripts rely on."""
+"""Documents of launches: how they divide the work, what they count, how long they take."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from gemmsim.answers.document import Document, launch
 from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.calibration import calibration
-from gemmsim.compare import ComparedPoint, Comparison, Pick
-from gemmsim.device import Device
 from gemmsim.edges import Coverage, Edges
 from gemmsim.error_bars import ErrorBar, error_bar
 from gemmsim.explain import Decomposition
-from gemmsim.kernels import Kernel, Resources
+from gemmsim.kernels import Resources
 from gemmsim.ladder import Rung
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.options import Configuration
 from gemmsim.pipeline.timeline import Timeline
 from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
-from gemmsim.problem import Problem
-from gemmsim.records import Record
 from gemmsim.roofline import floor_s
 from gemmsim.routes import analytic_s, route_of
 from gemmsim.traffic import AccessCost, Traffic, formulas
-
-Document = dict[str, Any]
-
-
-def to_json(document: Document) -> str:
-    """The document as text; numbers that JSON does not have become null."""
-    return json.dumps(plain(document), allow_nan=False, indent=2)
-
-
-def plain(value: Any) -> Any:
-    """The same with Python's own types alone, and None for NaN and infinities."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value) if isinstance(value, Path) else value
-
-
-def launch(problem: Problem, kernel: Kernel, tiling: Any) -> Document:
-    """What is asked about: every document of one launch begins so."""
-    return {"problem": asdict(problem), "kernel": kernel.name, "tiling": kernel.tiling_dict(tiling)}
 
 
 def timeline(of: Timeline) -> Document:
@@ -263,120 +229,3 @@ def rung(of: Rung) -> Document:
         "registers_per_thread": registers(found.resources),
         "measured_s": of.measured_s,
     }
-
-
-def comparison(found: Comparison, warnings: Sequence[str] = ()) -> Document:
-    """The document of `compare` and `validate`."""
-    return {
-        "device": found.device.name,
-        "points": [compared(point) for point in found.points],
-        **summary(found),
-        "held_out": summary(found.held_out()),
-        "impossible": found.impossible(),
-        "counters": {name: asdict(agreement) for name, agreement in found.counters.items()},
-        "by_kernel": {name: summary(part) for name, part in found.by_kernel().items()},
-        "picks": [pick(each) for each in found.picks().values()],
-        "failed": [record.to_dict() for record in found.failed],
-        "skipped": found.skipped,
-        "warnings": warnings,
-    }
-
-
-def compared(point: ComparedPoint) -> Document:
-    """One point: predicted and measured."""
-    problem, tiling = point.point.problem, point.point.tiling
-    return launch(problem, point.prediction.kernel, tiling) | {
-        "predicted_s": point.predicted_s,
-        "measured_s": point.measured_s,
-        "error": point.error,
-        "route": point.route,
-        "analytic_s": point.analytic_s,
-        "error_bar": bar(point.error_bar),
-        "inside": point.inside,
-        "held_out": point.held_out,
-        "bound_by": point.prediction.bound_by,
-    }
-
-
-def pick(found: Pick) -> Document:
-    """What the model picks at one problem, and how much longer that takes than the best."""
-    problem, prediction = found.picked.point.problem, found.picked.prediction
-    return {
-        "m": problem.m,
-        "n": problem.n,
-        "k": problem.k,
-        "dtype": problem.dtype,
-        "kernel": prediction.kernel.name,
-        "tiling": prediction.kernel.tiling_dict(found.picked.point.tiling),
-        "of": found.of,
-        "measured_s": found.picked.measured_s,
-        "best_measured_s": found.best.measured_s,
-        "regret": found.regret,
-    }
-
-
-def summary(found: Comparison) -> Document:
-    """The errors of a set of points as a few numbers; null where there is no point."""
-    if not found.points:
-        names = (
-            "mape", "percentile_95", "max_error", "mean_error", "kendall_tau", "tau_within_problems",
-            "inside_error_bars", "analytic_mape",
-        )  # fmt: skip
-        return {"count": 0, **dict.fromkeys(names)}
-    return {
-        "count": len(found.points),
-        "mape": found.mape,
-        "percentile_95": found.percentile_95,
-        "max_error": found.max_error,
-        "mean_error": found.mean_error,
-        "kendall_tau": found.kendall_tau,
-        "tau_within_problems": found.tau_within_problems,
-        "inside_error_bars": found.covered,
-        "analytic_mape": found.analytic_mape,
-    }
-
-
-def records(found: Sequence[Record]) -> Document:
-    """The document of `measure`."""
-    return {"records": [record.to_dict() for record in found]}
-
-
-def devices(found: Sequence[Device]) -> Document:
-    """The document of `devices`."""
-    return {"devices": [device(each) for each in found]}
-
-
-def device(found: Device) -> Document:
-    """One GPU: its numbers, and in `sources` where each is from."""
-    document = {"name": found.name, "title": found.title, "capability": found.capability.name}
-    return document | {
-        **{name: getattr(found, name) for name, _ in DEVICE_NUMBERS},
-        "sources": {name: source_of(found, name) for name in ("capability", *(name for name, _ in DEVICE_NUMBERS))},
-        "notes": dict(found.notes),
-    }
-
-
-DEVICE_NUMBERS = (
-    ("sms", ""),
-    ("clock_hz", "Hz"),
-    ("fp32_lanes_per_sm", ""),
-    ("schedulers_per_sm", ""),
-    ("fp32_flop_per_s", "FLOP/s"),
-    ("published_fp32_flop_per_s", "FLOP/s"),
-    ("dram_bytes_per_s", "B/s"),
-    ("dram_bytes", "B"),
-    ("l2_bytes_per_s", "B/s"),
-    ("l2_bytes", "B"),
-)
-"""The numbers of a device that the model reads, or that check them, and their units."""
-
-
-def source_of(found: Device, name: str) -> str:
-    """Where a number of the device is from; "not given" where a file of one's own does not say."""
-    computed = {
-        "fp32_lanes_per_sm": found.capability.source,
-        "schedulers_per_sm": found.capability.source,
-        "fp32_flop_per_s": "computed: 2 x sms x fp32_lanes_per_sm x clock_hz",
-        "l2_bytes_per_s": found.l2_bytes_per_s_source,
-    }
-    return computed.get(name) or found.sources.get(name, "not given")

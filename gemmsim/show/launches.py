@@ -1,37 +1,25 @@
-"""Results as tables and a few lines for people, within 80 columns."""
+"""Launches: how they divide the work, what they count, how long they take."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from pathlib import Path
 
 from gemmsim import narrate
-from gemmsim.answers import DEVICE_NUMBERS, source_of
 from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.calibration import calibration
-from gemmsim.compare import Comparison, Pick
 from gemmsim.console import facts, line, table
 from gemmsim.device import Device
 from gemmsim.error_bars import error_bar
 from gemmsim.explain import Decomposition
-from gemmsim.kernels import kernel
 from gemmsim.ladder import Rung
 from gemmsim.occupancy import Occupancy
 from gemmsim.options import Configuration
 from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
-from gemmsim.records import Point, Record
 from gemmsim.roofline import floor_s
 from gemmsim.routes import analytic_s, route_of
 from gemmsim.traffic import Traffic, formulas
-from gemmsim.units import count as count
-from gemmsim.units import duration as duration
-from gemmsim.units import percent as percent
-from gemmsim.units import plural, short_percent, tau, words
-from gemmsim.units import si as si
-
-WORST_POINTS = 5
+from gemmsim.units import count, duration, percent, plural, si, words
 
 
 def explanation(
@@ -212,157 +200,6 @@ def _rung(of: Rung) -> tuple[str, ...]:
 
 def _estimated(of: Rung) -> bool:
     return of.prediction.resources.source == "estimate"
-
-
-def comparison(found: Comparison) -> None:
-    """Errors per kernel, counters, and the points that are worst."""
-    line(f"{plural(len(found.points), 'point')} measured on {found.device.title} ({found.device.name})")
-    if found.points:
-        table(
-            "Error of the predicted time: predicted / measured - 1",
-            ("kernel", "points", "mean |error|", "closed forms", "largest", "mean signed", "Kendall tau",
-             "within a size", "in bars"),
-            (
-                (name, count(len(part.points)), percent(part.mape), percent(part.analytic_mape),
-                 percent(part.max_error), percent(part.mean_error, signed=True), tau(part.kendall_tau),
-                 tau(part.tau_within_problems), "-" if math.isnan(part.covered) else f"{100 * part.covered:.0f} %")
-                for name, part in _parts(found)
-            ),
-        )  # fmt: skip
-        line(
-            "\nclosed forms: mean |error| of the analytic route alone; in bars: measured times inside the error bars;"
-            " held out: points that took no part in the model"
-        )
-        for warning in found.impossible():
-            line(warning)
-    if found.counters:
-        table(
-            "Counts: the model's against the hardware's",
-            ("counter", "equal", "of points", "worst off by"),
-            (
-                (name, count(each.equal), count(each.total), short_percent(each.worst_relative))
-                for name, each in found.counters.items()
-            ),
-        )
-    picks = [pick for pick in found.picks().values() if pick.of > 1]
-    if picks:
-        table(
-            "The pick at each size",
-            ("MxNxK", "predicted fastest", "tiling", "of", "measured", "best", "regret"),
-            (_pick(pick) for pick in sorted(picks, key=lambda pick: int(pick.best.point.problem.flop))),
-            text=(0, 1, 2),
-        )
-    if found.points:
-        worst = sorted(found.points, key=lambda point: -abs(point.error))[:WORST_POINTS]
-        table(
-            "Points predicted worst",
-            ("kernel", "MxNxK", "tiling", "predicted", "measured", "error"),
-            (
-                (*_point(each.point), duration(each.predicted_s), duration(each.measured_s),
-                 percent(each.error, signed=True))
-                for each in worst
-            ),
-            text=(0, 1, 2),
-        )  # fmt: skip
-    _failures(found.failed)
-    if found.skipped:
-        line(f"\n{plural(len(found.skipped), 'point')} without a prediction")
-        for reason in found.skipped:
-            line(reason)
-
-
-def _parts(found: Comparison) -> list[tuple[str, Comparison]]:
-    """The rows of errors: each kernel, all points, and those of them that are held out."""
-    apart = found.held_out()
-    return [*found.by_kernel().items(), ("all", found), *([("held out", apart)] if apart.points else [])]
-
-
-def _pick(pick: Pick) -> tuple[str, ...]:
-    name, sizes, tiling = _point(pick.picked.point)
-    measured_s, best_s = pick.picked.measured_s, pick.best.measured_s
-    return sizes, name, tiling, count(pick.of), duration(measured_s), duration(best_s), percent(pick.regret)
-
-
-def records(found: Sequence[Record]) -> None:
-    """What was measured, one line a point."""
-    table(
-        "Measured",
-        ("kernel", "MxNxK", "tiling", "median", "rate", "error of C"),
-        ((*_point(record.point), *_outcome(record)) for record in found),
-        text=(0, 1, 2),
-    )
-    _failures([record for record in found if not record.ok])
-
-
-def _outcome(record: Record) -> tuple[str, str, str]:
-    if record.median_s is None or not record.ok:
-        return "failed", "", ""
-    error = "" if record.verification_error is None else f"{record.verification_error:.1e}"
-    return duration(record.median_s), si(record.point.problem.flop_per_s(record.median_s), "FLOP/s"), error
-
-
-def _failures(failed: Sequence[Record]) -> None:
-    if failed:
-        line(f"\n{plural(len(failed), 'point')} failed")
-        for record in failed:
-            line(f"{record.point}: {record.failure}")
-
-
-def _point(point: Point) -> tuple[str, str, str]:
-    sizes = f"{point.problem.m}x{point.problem.n}x{point.problem.k}"
-    return point.kernel, sizes, kernel(point.kernel).describe(point.tiling)
-
-
-def devices(found: Sequence[Device]) -> None:
-    """All devices, one line each."""
-    table(
-        "",
-        ("name", "cc", "SMs", "clock [MHz]", "FP32 [TFLOP/s]", "DRAM [GB/s]", "L2 [GB/s]", "L2 [MiB]"),
-        (
-            (
-                each.name,
-                each.capability.name,
-                count(each.sms),
-                f"{each.clock_hz / 1e6:.0f}",
-                f"{each.fp32_flop_per_s / 1e12:.1f}",
-                f"{each.dram_bytes_per_s / 1e9:.0f}",
-                f"{'~' if each.l2_is_inherited else ''}{each.l2_bytes_per_s / 1e9:.0f}",
-                f"{each.l2_bytes / 2**20:.3g}",
-            )
-            for each in found
-        ),
-    )
-    line("\n~ scaled from the nearest GPU that was measured; `gemmsim devices NAME` names every source")
-
-
-def device(found: Device) -> None:
-    """One device: every number, and below them where each is from."""
-    line(f"{found.title} ({found.name})")
-    sources: dict[str, int] = {}
-
-    def row(name: str, value: str) -> tuple[str, str, str]:
-        source = source_of(found, name) + (f"; {found.notes[name]}" if name in found.notes else "")
-        return name, value, f"[{sources.setdefault(source, len(sources) + 1)}]"
-
-    numbers = [(name, unit, getattr(found, name)) for name, unit in DEVICE_NUMBERS]
-    rows = [row(name, _quantity(value, unit)) for name, unit, value in numbers if value is not None]
-    table("", ("", "value", "source"), [row("capability", found.capability.name), *rows])
-    line("")
-    for source, number in sources.items():
-        line(f"[{number}] {source}", indent="    ")
-
-
-def _quantity(value: float, unit: str) -> str:
-    """MiB where it is whole: caches are made in powers of two, memory is sold in GB."""
-    if unit == "B" and value % 2**20 == 0:
-        return f"{count(value / 2**20)} MiB"
-    return si(value, unit) if unit else count(value)
-
-
-def files(written: Sequence[Path]) -> None:
-    """The files written, one a line."""
-    for path in written:
-        line(str(path), wrap=False)
 
 
 def _heading(asked: Configuration, on: Device | None = None) -> None:
