@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,6 +61,24 @@ def scalars() -> Scalars:
     return Scalars(**tomllib.loads((DATA / "rounds.toml").read_text(encoding="utf-8")))
 
 
+class SharedWork(NamedTuple):
+    """What the shared accesses of a block do for a tile of k, numbers or arrays: wavefronts and warp instructions of
+    loads, and of stores, asynchronous copies among them."""
+
+    load_wavefronts: Any
+    loads: Any
+    store_wavefronts: Any
+    stores: Any
+
+    @property
+    def wavefronts(self) -> Any:
+        return self.load_wavefronts + self.store_wavefronts
+
+    @property
+    def requests(self) -> Any:
+        return self.loads + self.stores
+
+
 @dataclass(frozen=True)
 class Demand:
     """What one tile of k of one block demands, in cycles of a multiprocessor where nothing else is said; numbers or
@@ -102,7 +120,7 @@ def launch_rounds(
     tiling: Tiling,
     widths: Widths,
     device: Device,
-    shared: tuple[Any, Any],
+    shared: SharedWork,
     blocks_per_sm: Any,
     registers: Any,
     spilled: Any = 0,
@@ -110,7 +128,7 @@ def launch_rounds(
 ) -> LaunchRounds:
     """The cycles of a launch, events not counted.
 
-    `shared` are (wavefronts, requests) of a block and tile; a thread has so many `registers`, and `spilled` words of
+    `shared` is of a block and tile; a thread has so many `registers`, and `spilled` words of
     local memory. Sizes, tiling fields and the rest may be arrays that broadcast together. Valid for whole launches of
     one kernel on an empty GPU whose L2 holds nothing of A and B.
     """
@@ -196,7 +214,7 @@ def demand_of(
     tiling: Tiling,
     widths: Widths,
     device: Device,
-    shared: tuple[Any, Any],
+    shared: SharedWork,
     registers: Any,
     spilled: Any,
     of: Scalars,
@@ -214,32 +232,39 @@ def demand_of(
         lacking = replace(lacking, batches=np.where(at_once, 1.0, of.unstaged_latencies))
         below = bytes_ * _below(problem, device, bytes_, problem.k / UNROLLED, tiling)
         return Demand(work, work, below, 1.0, lacking)
-    wavefronts, requests = shared
     times = _timing(device, calibration(device))
-    ffma = tiling.block_m * tiling.block_n * tiling.block_k / device.fp32_lanes_per_sm * of.pace.get(kernel.name, 0.0)
     _, loads = carried(tiling, widths)
-    issue = (
-        ffma
-        + requests / cores * of.shared_request_cycles
-        + warps / cores * (loads * of.global_load_cycles + of.tile_cycles)
-        + lacking.lines / cores
-    )
+    ffma = tiling.block_m * tiling.block_n * tiling.block_k / device.fp32_lanes_per_sm * of.pace.get(kernel.name, 0.0)
+    computing = ffma + shared.loads / cores * of.shared_request_cycles + lacking.lines / cores
+    moving = shared.stores / cores * of.shared_request_cycles
+    moving = moving + warps / cores * (loads * of.global_load_cycles + of.tile_cycles)
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
-    data = wavefronts + bytes_ / PASS_BYTES + lacking.lines
-    if kernel.copies:  # of A's tile, element by element; lanes beyond the columns of B read its last ones, one by one
+    read, moved = shared.load_wavefronts + lacking.lines, shared.store_wavefronts
+    if not kernel.copies:
+        moved = moved + passes_of_rows(tiling.block_m, tiling.block_k) * np.where(problem.k % 32 == 0, 1.0, 0.7) + passes_of_rows(tiling.block_k, tiling.block_n)
+    else:  # of A's tile, element by element; lanes beyond the columns of B read its last ones, one by one
+        moved = moved + shared.store_wavefronts
         lines = WARP_SIZE // run_of_a(tiling.block_k)  # of rows of A that a copy reads
-        data = data + tiling.block_m * tiling.block_k / WARP_SIZE * (lines + 1)  # and a wavefront: on an H200 5 for 4
+        moved = moved + tiling.block_m * tiling.block_k / WARP_SIZE * lines * np.where(problem.k % 32 == 0, 1.0, 0.5)
         tiles = grid(problem, tiling)
         beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
-        data = data + beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)
+        moved = moved + beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)
     waits = tiling.block_k * of.shared_wait_cycles
-    of_warp = issue * cores / warps
-    alone = joined(served(ceil_div(warps, cores), of_warp, of_warp + waits), data)  # warps need not be spread evenly
+    of_warp = computing * cores / warps
+    of_sub_core = served(ceil_div(warps, cores), of_warp, of_warp + waits)  # warps need not be spread evenly
+    alone = joined(of_sub_core, read) + joined(moving, moved * (0.5 if kernel.copies else 1.0))
+    requests = shared.requests
     of_thread = tiling.thread_m * tiling.thread_n * tiling.block_k
     instructions = 1.02 * of_thread + (requests + lacking.lines) / warps + 8 * loads + 20
-    code = np.where(instructions > CODE_INSTRUCTIONS, instructions * times.code_cycles, 0.0)
+    missing = np.clip(5 * (1 - 2016 / instructions), 0.0, 1.0)
+    alone = alone + missing * np.maximum(0.0, instructions * (1.17 * times.code_cycles) - alone)
     below = bytes_ * _below(problem, device, bytes_, grid(problem, tiling).steps, tiling)
-    return Demand(joined(issue, data), np.maximum(alone, code), below, _exposed(kernel, tiling, widths, of), lacking)
+    return Demand(joined(computing + moving, read + moved), alone, below, _exposed(kernel, tiling, widths, of), lacking)
+
+
+def passes_of_rows(rows: Any, columns: Any) -> Any:
+    """Passes of L1's data stage that loads of a tile take: no two rows share one."""
+    return rows * np.maximum(1.0, columns / 32)
 
 
 def joined(issue: Any, data: Any) -> Any:

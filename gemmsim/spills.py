@@ -25,6 +25,7 @@ from gemmsim.tiling import WARP_SIZE, Tiling
 
 REGISTERS_BESIDE = 12
 """Registers that the innermost loop holds beside accumulators and fragments: bases, counters, bounds."""
+CC = 0.5
 STAGING_REGISTERS = 20
 """The same while tiles are loaded: sizes and pointers of both matrices too."""
 LOADS_UNDER_WAY = 40
@@ -73,7 +74,7 @@ def spills(kernel: Kernel, tiling: Tiling, widths: Widths, registers: Any, spill
     if kernel.copies:
         batches = 0.0
     elif kernel.prefetches:  # what is on its way occupies registers through the whole tile
-        lacking = np.maximum(0, core + fragments + elements + STAGING_REGISTERS - registers)
+        lacking = np.maximum(0, core + fragments + elements + CC * loads + STAGING_REGISTERS - registers)
         batches = 1 + np.minimum(lacking, np.minimum(elements, spilled)) * (loads / elements)
     else:
         without_address = np.minimum(loads, spilled / WORDS_OF_ADDRESS)
