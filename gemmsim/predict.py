@@ -16,6 +16,7 @@ import numpy as np
 from gemmsim import register_table
 from gemmsim.banks import PASS_BYTES
 from gemmsim.calibration import calibration
+from gemmsim.demands import SharedWork, lanes_at_work
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.launch_waves import Waves
@@ -23,7 +24,7 @@ from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.port_shares import PortShare, port_share
 from gemmsim.problem import Count, Problem, ceil_div, numbered, require_one_shape
-from gemmsim.rounds import SharedWork, lanes_at_work, launch_rounds
+from gemmsim.rounds import launch_rounds
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
 

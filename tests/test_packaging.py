@@ -36,7 +36,7 @@ LAYERS = (
     "launch_waves", "cliffs", "occupancy_batch", "kernel_rules", "register_needs", "kernels", "register_table", "banks",
     "older_banks", "calibration_files", "calibration", "coalescing", "patterns", "pattern_files", "warp_tiles",
     "access", "tile_classes", "traffic", "caches", "registers", "machine_code", "port_shares", "port_streams",
-    "stream_records", "sub_core", "edges", "explain", "roofline", "pipeline", "spills", "rounds", "predict",
+    "stream_records", "sub_core", "edges", "explain", "roofline", "pipeline", "spills", "demands", "rounds", "predict",
     "simulated_times", "routes", "tables", "quick_times", "error_bars", "rearrange", "ranking", "clblast",
     "kernel_tuner", "fix", "records", "record_files", "held_out", "loop_shares", "ladder", "why", "sensible",
     "constraints", "spaces", "scoring", "landscapes", "refinement", "search", "sensitivity", "scenes", "tuner",

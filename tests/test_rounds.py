@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.rounds import FILE, values, with_value, written
+from gemmsim.demands import scalars, served
 from gemmsim.device import device
 from gemmsim.kernels import KERNELS
 from gemmsim.ladder import default_tiling
@@ -18,7 +19,7 @@ from gemmsim.predict import counted_shared, predict
 from gemmsim.problem import Problem
 from gemmsim.quick_times import estimated_shared, quick_times
 from gemmsim.record_files import read_records, shipped_records
-from gemmsim.rounds import launch_rounds, scalars, served
+from gemmsim.rounds import launch_rounds
 from gemmsim.spaces import space
 from gemmsim.tables import size_of
 from gemmsim.tiling import Tiling

@@ -1,4 +1,4 @@
-"""Compiles the configurations that lead a ranking, one a core, and reads the programs of their warps; no GPU is needed."""
+"""Compiles the configurations that lead a ranking, one a core, and reads their programs; no GPU is needed."""
 
 from __future__ import annotations
 
