@@ -35,11 +35,7 @@ INSTRUCTIONS_OF_MULTIPLICATION = 4.5
 FEW_LOADS, WIDEST = 3, 4
 """Loads of a thread, and elements of each, up to which and from which on nvcc leaves them where they stand."""
 LINE_WORDS = 32
-SHARING_PASSES = 0.7
-"""Passes of L1's data stage for each row of A where rows do not start at multiples of a line, those of some banks of
-one beside those of other banks of another: of `l1_wavefronts` on rows of 1900 and 2100 elements."""
-LINES_MISSED_TOGETHER = 0.5
-"""The same of the runs of 4 or 8 elements that copies read."""
+"""Elements of a line of L1."""
 CODE_INSTRUCTIONS, CODE_WAYS = 2016, 4
 """Instructions that a sub-core's cache of code holds, and places that a line of them has in it. A loop of N FFMA took
 on an H200 1.02 cycles each up to N = 1984, then more in proportion to N, and from 2560 on 2.8."""
@@ -169,16 +165,15 @@ def _moved(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths, dev
     the write, each cycles of the multiprocessor, beside shared loads (6.1 without conflicts, 8.3 two-way, 21.7
     eight-way, 9.6 where runs are of 4).
     """
-    aligned = problem.k % LINE_WORDS == 0
     if not kernel.copies:
-        of_a = passes_of_rows(tiling.block_m, tiling.block_k) * np.where(aligned, 1.0, SHARING_PASSES)
-        return shared.store_wavefronts + of_a + passes_of_rows(tiling.block_k, tiling.block_n)
+        loaded = passes_of_rows(tiling.block_m, tiling.block_k) + passes_of_rows(tiling.block_k, tiling.block_n)
+        return shared.store_wavefronts + loaded
     runs = tiling.block_m * tiling.block_k / run_of_a(tiling.block_k)
     tiles = grid(problem, tiling)
     # lanes beyond the columns of B read its last ones, one by one
     beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
     beyond = beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)
-    return 2 * shared.store_wavefronts + runs * np.where(aligned, 1.0, LINES_MISSED_TOGETHER) + beyond
+    return 2 * shared.store_wavefronts + runs + beyond
 
 
 def passes_of_rows(rows: Any, columns: Any) -> Any:

@@ -33,8 +33,9 @@ def test_the_keys_of_the_document(answer):
     times_s = [each["time_s"] for each in found["results"]]
     assert times_s == sorted(times_s)
     for each in found["results"]:
-        assert set(each) == {"kernel", "tiling", "time_s", "analytic_s", "simulated_s", "bound_by"}
+        assert set(each) == {"kernel", "tiling", "time_s", "analytic_s", "simulated_s", "compiled", "bound_by"}
         assert each["simulated_s"] is None
+        assert each["compiled"] is False
         assert set(each["tiling"]) == set(kernel("register").fields)
     assert {each["name"] for each in found["sensitivity"]} == set(kernel("register").fields)
     assert found["runner_up"]["time_s"] > times_s[0]
