@@ -135,8 +135,8 @@ def _predicted(of: Space, results: Sequence[Result], tilings: Tiling) -> Iterato
 def simulated_too(result: Result, of: Space, code: Compiled | None = None) -> Result:
     """The same with the simulated time, and the mean of both routes: as described, or as compiled."""
     launch = of.problem, result.kernel, result.tiling, of.device
-    taken = {"registers_per_thread": code.registers_per_thread, "local_bytes": code.local_bytes} if code else {}
-    found = predict(*launch, **taken)
+    registers, local_bytes = (code.registers_per_thread, code.local_bytes) if code else (None, 0)
+    found = predict(*launch, registers_per_thread=registers, local_bytes=local_bytes)
     program = code.program if code else described_program(*launch)
     time_s = simulated_s(*launch, program, int(found.occupancy.blocks_per_sm), calibration(of.device))
     analytic_s = float(found.time_s)

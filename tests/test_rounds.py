@@ -119,7 +119,8 @@ def test_the_scalars_say_where_they_are_from():
 def test_the_script_that_chooses_them_writes_numbers_and_leaves_words():
     text = FILE.read_text(encoding="utf-8")
     assert written(text, values(scalars())) == text
-    assert written(text, {**values(scalars()), "async": 2.0}) == text.replace(f"async = {scalars().pace['async']:g}", "async = 2")
+    before = f"async = {scalars().pace['async']:g}"
+    assert written(text, {**values(scalars()), "async": 2.0}) == text.replace(before, "async = 2")
     more = with_value(with_value(scalars(), "async", 2.0), "split_cycles", 3.0)
     assert (more.pace["async"], more.split_cycles) == (2.0, 3.0)
     assert more.pace["register"] == scalars().pace["register"]
