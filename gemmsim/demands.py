@@ -97,6 +97,7 @@ class Demand:
     below    of the way from L2 and memory
     exposed  share of `alone` behind which no latency hides
     spills   what lacking registers cost beside
+    code     instructions of the loop
     """
 
     work: Any
@@ -105,6 +106,7 @@ class Demand:
     below: Any
     exposed: Any
     spills: Spills
+    code: Any = 0.0
 
 
 def demand_of(
@@ -153,7 +155,7 @@ def demand_of(
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
     below = bytes_ * _below(problem, device, bytes_, grid(problem, tiling).steps, tiling)
     work = joined(computing + moving, read + moved)
-    return Demand(work, alone, storing, below, _exposed(kernel, tiling, widths, of), lacking)
+    return Demand(work, alone, storing, below, _exposed(kernel, tiling, widths, of), lacking, instructions)
 
 
 def _moved(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths, device: Device, shared: SharedWork) -> Any:

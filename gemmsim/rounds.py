@@ -124,7 +124,8 @@ def launch_rounds(
         last_chain = np.where(begun, next_chain, first_chain)
         following = served(users * resident, most, next_chain)
         latest = np.where(begun, later, cold[0])
-    cycles = begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
+    fetching = np.maximum(0.0, demand.code * times.code_cycles - demand.alone)  # in the first pass
+    cycles = fetching + begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
     cycles = cycles + rest * wave(left, latest, served(users * left, most, last_chain), begun)
     return LaunchRounds(cycles[()], steps, ((begun, first_chain), (more, next_chain), (rest, last_chain)))
 
