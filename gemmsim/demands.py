@@ -118,9 +118,11 @@ def demand_of(
     shared: SharedWork,
     registers: Any,
     spilled: Any,
+    resident: Any,
     of: Scalars,
 ) -> Demand:
-    """The demand of a tile of k, or of UNROLLED multiplications of each thread where nothing is staged."""
+    """The demand of a tile of k, or of UNROLLED multiplications of each thread where nothing is staged; of so many
+    `resident` blocks the slowest at the edges counts where all are there at once."""
     cores, warps = device.schedulers_per_sm, ceil_div(tiling.threads, WARP_SIZE)
     size, lacking = problem.element_bytes, spills(kernel, tiling, widths, registers, spilled)
     if not kernel.staged:
@@ -138,7 +140,10 @@ def demand_of(
     computing = ffma + shared.loads / cores * of.shared_request_cycles + lacking.lines / cores
     moving = shared.stores / cores * of.shared_request_cycles
     moving = moving + warps / cores * (loads * of.global_load_cycles + of.tile_cycles)
-    read, moved = shared.load_wavefronts + lacking.lines, _moved(problem, kernel, tiling, widths, device, shared)
+    read, moved = (
+        shared.load_wavefronts + lacking.lines,
+        _moved(problem, kernel, tiling, widths, device, shared, resident),
+    )
 
     of_warp = computing * cores / warps
     waits = tiling.block_k * of.shared_wait_cycles
@@ -158,7 +163,9 @@ def demand_of(
     return Demand(work, alone, storing, below, _exposed(kernel, tiling, widths, of), lacking, instructions)
 
 
-def _moved(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths, device: Device, shared: SharedWork) -> Any:
+def _moved(
+    problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths, device: Device, shared: SharedWork, resident: Any
+) -> Any:
     """Passes of the data stage until a tile is in shared memory.
 
     A global load passes it once for each line, and no two rows that start at the same place of a line share a pass
@@ -172,9 +179,11 @@ def _moved(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths, dev
         return shared.store_wavefronts + loaded
     runs = tiling.block_m * tiling.block_k / run_of_a(tiling.block_k)
     tiles = grid(problem, tiling)
-    # lanes beyond the columns of B read its last ones, one by one
+    # lanes beyond the columns of B read its last ones, one by one, in the last block of a row; where all blocks are there
+    # at once the multiprocessor that holds it is the last
     beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
-    beyond = beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)
+    at_once = tiles.blocks <= resident * device.sms
+    beyond = beyond * np.where(at_once, np.maximum(1 / resident, 1 / tiles.n), 1 / tiles.n)
     return 2 * shared.store_wavefronts + runs + beyond
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gemmsim.calibration import calibration
 from gemmsim.coalescing import LINE_BYTES
-from gemmsim.demands import UNROLLED, Scalars, SharedWork, demand_of, or_else, scalars, served, timing_of
+from gemmsim.demands import UNROLLED, Scalars, SharedWork, demand_of, joined, or_else, scalars, served, timing_of
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.waves import fits_in_l2
@@ -76,7 +76,7 @@ def launch_rounds(
     full = np.floor(blocks / at_once)
     left = np.ceil((blocks - full * at_once) / device.sms)
 
-    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, of)
+    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, resident, of)
     spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
     barriers = 0 if not kernel.staged else 1 if kernel.prefetches else 2
     barrier = barriers * (times.barrier_cycles + times.arrival_cycles * warps)
@@ -95,8 +95,8 @@ def launch_rounds(
         """Cycles of a round of one block whose resources are its own, by the latencies of its first batch of loads and
         of those that follow it."""
         if kernel.copies:
-            arrived = first + demand.moving + barrier  # copies, asked for after a barrier, in one go
-            return np.maximum(alone + barrier, arrived / np.maximum(1, tiling.stages - 1))
+            arrived = first + demand.moving + barrier  # copies, asked for after a barrier, in one go; latencies vary
+            return joined(alone + barrier, arrived / np.maximum(1, tiling.stages - 1))
         return np.maximum(alone, begun_with * first + exposed) + (more_batches * again + barrier)
 
     result = _result_cycles(problem, kernel, tiling, widths, device, known.l2_write_bytes_per_s)
