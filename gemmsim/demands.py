@@ -179,8 +179,8 @@ def _moved(
         return shared.store_wavefronts + loaded
     runs = tiling.block_m * tiling.block_k / run_of_a(tiling.block_k)
     tiles = grid(problem, tiling)
-    # lanes beyond the columns of B read its last ones, one by one, in the last block of a row; where all blocks are there
-    # at once the multiprocessor that holds it is the last
+    # lanes beyond the columns of B read its last ones, one by one, in the last block of a row; where all blocks are
+    # there at once the multiprocessor that holds it is the last
     beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
     at_once = tiles.blocks <= resident * device.sms
     beyond = beyond * np.where(at_once, np.maximum(1 / resident, 1 / tiles.n), 1 / tiles.n)
