@@ -149,7 +149,7 @@ def demand_of(
     waits = tiling.block_k * of.shared_wait_cycles
     of_sub_core = served(ceil_div(warps, cores), of_warp, of_warp + waits)  # warps need not be spread evenly
     # fragments that were read ahead are multiplied while copies are asked for
-    storing = joined(moving, moved * (0.5 if kernel.copies else 1.0))
+    storing = joined(moving, 0.5 * moved if kernel.copies else moved)
     alone = joined(of_sub_core, read) + storing
     of_thread = tiling.thread_m * tiling.thread_n * tiling.block_k
     instructions = 1.02 * of_thread + (shared.requests + lacking.lines) / warps + 8 * loads + 20

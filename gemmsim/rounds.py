@@ -86,10 +86,11 @@ def launch_rounds(
     missing = spills.missing(resident, kernel.shared_bytes(tiling), device.capability) if lacks else 0.0
     alone = demand.alone + spills.waits * (times.l1_cycles + missing * hit)
     below = demand.below + missing * spills.lines * LINE_BYTES * times.load_cycles_per_byte
-    # where nothing is staged no barrier binds the warps of a block: each queues for itself
-    users = 1 if kernel.staged else warps
-    alone = alone / users
-    most, exposed = np.maximum(demand.work, below) / users, demand.exposed * alone
+    most = np.maximum(demand.work, below)
+    users = 1
+    if not kernel.staged:  # no barrier binds the warps of a block: each queues for itself
+        users, most, alone = warps, most / warps, alone / warps
+    exposed = demand.exposed * alone
 
     def chain(first: Any, again: Any) -> Any:
         """Cycles of a round of one block whose resources are its own, by the latencies of its first batch of loads and
