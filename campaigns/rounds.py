@@ -22,13 +22,14 @@ import numpy as np
 
 from campaigns.accuracy import CAMPAIGNS, DEVICE, records
 from gemmsim.calibration import calibration
+from gemmsim.demands import Scalars, scalars
 from gemmsim.device import DATA, Device, device
 from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS, REGISTER_BYTES, Kernel
 from gemmsim.predict import counted_shared, resident_blocks
 from gemmsim.problem import Problem
 from gemmsim.records import Record
-from gemmsim.rounds import Scalars, launch_rounds, scalars
+from gemmsim.rounds import launch_rounds
 from gemmsim.tiling import FIELDS, Tiling
 from gemmsim.units import percent
 

@@ -16,6 +16,7 @@ import numpy as np
 from gemmsim import register_table
 from gemmsim.banks import PASS_BYTES
 from gemmsim.calibration import calibration
+from gemmsim.demands import SharedWork, lanes_at_work
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.launch_waves import Waves
@@ -23,7 +24,7 @@ from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.port_shares import PortShare, port_share
 from gemmsim.problem import Count, Problem, ceil_div, numbered, require_one_shape
-from gemmsim.rounds import lanes_at_work, launch_rounds
+from gemmsim.rounds import launch_rounds
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
 
@@ -152,9 +153,9 @@ def resident_blocks(resources: Resources, device: Device) -> Occupancy:
 
 
 def resource_times(
-    problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, ports: PortShare, shared: tuple[Any, Any]
+    problem: Problem, kernel: Kernel, tiling: Tiling, device: Device, ports: PortShare, shared: SharedWork
 ) -> dict[str, Any]:
-    """Seconds that each resource needs on its own; `shared` are (wavefronts, requests) of a block and tile.
+    """Seconds that each resource needs on its own; `shared` is of a block and tile.
 
     ffma            the FFMA pipes: one instruction a lane and cycle
     register_ports  the same at the pace of the main loop, whose FFMA wait for the ports of the register
@@ -172,7 +173,7 @@ def resource_times(
     widths = kernel.widths(problem, tiling)
     rows, columns, depth = block_extents(problem, kernel, tiling)
     block_ffma = rows * columns * depth
-    wavefronts, shared_requests = (count * tiles.steps for count in shared)
+    wavefronts, shared_requests = shared.wavefronts * tiles.steps, shared.requests * tiles.steps
     # elements loaded of A and B: their tiles, or without staging one of each for every multiplication
     loaded_a, loaded_b = (rows * depth, depth * columns) if kernel.staged else (block_ffma, block_ffma)
     global_requests = (loaded_a / widths.global_a + loaded_b / widths.global_b) / WARP_SIZE
@@ -206,12 +207,12 @@ def block_extents(problem: Problem, kernel: Kernel, tiling: Tiling) -> tuple[Any
     return *lanes_at_work(problem, tiling), problem.k
 
 
-def counted_shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) -> tuple[Any, Any]:
-    """(wavefronts, requests) of a block and tile of k; where arrays come in, each distinct case once."""
+def counted_shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) -> SharedWork:
+    """Of a block and tile of k; where arrays come in, each distinct case once."""
     given = [*(getattr(tiling, name) for name in FIELDS), *vars(widths).values()]
     if not any(np.ndim(each) for each in given):
         loads, stores = shared_per_tile(kernel, tiling, widths, element_bytes)
-        return loads.wavefronts + stores.wavefronts, loads.requests + stores.requests
+        return SharedWork(loads.wavefronts, loads.requests, stores.wavefronts, stores.requests)
     shape = np.broadcast_shapes(*map(np.shape, given))
     columns = [np.broadcast_to(each, shape).ravel() for each in given]
     which = numbered((column for column, each in zip(columns, given, strict=True) if np.ndim(each)), math.prod(shape))
@@ -219,10 +220,9 @@ def counted_shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes
     of_each[which] = np.arange(len(which))
     cases = zip(*(column[of_each].tolist() for column in columns), strict=True)
     counts = np.array([_shared_case(kernel, case, element_bytes) for case in cases])
-    wavefronts, requests = counts[which].T.reshape(2, *shape)
-    return wavefronts, requests
+    return SharedWork(*counts[which].T.reshape(4, *shape))
 
 
-def _shared_case(kernel: Kernel, case: tuple[int, ...], element_bytes: int) -> tuple[int, int]:
+def _shared_case(kernel: Kernel, case: tuple[int, ...], element_bytes: int) -> SharedWork:
     tiling, widths = Tiling(*case[: len(FIELDS)]), Widths(*case[len(FIELDS) :])
     return counted_shared(kernel, tiling, widths, element_bytes)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemmsim.calibration import calibration
+from gemmsim.demands import SharedWork
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.occupancy import blocks_that_fit
@@ -46,7 +47,7 @@ def quick_times(problem: Problem, kernel: Kernel, tilings: Tiling, device: Devic
         """Of those that are chosen of every array."""
         of = Tiling.unchecked(**{name: chosen(value) for name, value in vars(tilings).items()})
         wide, blocks = Widths(*map(chosen, vars(widths).values())), chosen(fit)
-        accesses = chosen(shared[0]), chosen(shared[1])
+        accesses = SharedWork(*map(chosen, shared))
         rounds = launch_rounds(problem, kernel, of, wide, device, accesses, blocks, *map(chosen, taken))
         time_s = rounds.cycles / (known.clock_hz or device.clock_hz) + (known.launch_overhead_s or LAUNCH_OVERHEAD_S)
         return np.where(blocks > 0, time_s, np.inf)
@@ -84,8 +85,8 @@ def _once(values: Any) -> Any:
     return values[..., :1]
 
 
-def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[Any, Any]:
-    """(wavefronts, requests) of the shared accesses of a block for a tile of k, estimated; numbers or arrays.
+def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> SharedWork:
+    """The shared accesses of a block for a tile of k, estimated; numbers or arrays.
 
     Loads: 128-bit loads take two passes where neighbouring lanes read the same vector and four where they do not, times
     the conflicts of vectors that lie several of their size apart. Stores of transposed tiles: as many lanes meet in a
@@ -93,7 +94,7 @@ def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[An
     single kernels can be far off.
     """
     if not kernel.staged:
-        return 0.0, 0.0
+        return SharedWork(0.0, 0.0, 0.0, 0.0)
     warps = ceil_div(tiling.threads, WARP_SIZE)
     across = np.minimum(WARP_SIZE, tiling.block_n // tiling.thread_n)
     width_a, width_b = widths.shared_a, widths.shared_b
@@ -127,7 +128,7 @@ def estimated_shared(kernel: Kernel, tiling: Tiling, widths: Widths) -> tuple[An
     else:
         degree = 1.0
     stores_b = tiling.block_k * tiling.block_n / WARP_SIZE / widths.global_b
-    return wavefronts + stores_a * degree + stores_b * widths.global_b, loads + stores_a + stores_b
+    return SharedWork(wavefronts, loads, stores_a * degree + stores_b * widths.global_b, stores_a + stores_b)
 
 
 def in_one_place(read: Any, apart: Any, width: Any) -> Any:

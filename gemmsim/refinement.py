@@ -2,7 +2,7 @@
 
 All are predicted in full, wavefronts counted and registers looked up. The first get the warps, stages, widths, layouts
 and orders that suit their tiles best, and are simulated, their programs told from the kernel's description, so that
-none is favored. What comes to the front that way is simulated in its turn, until all that lead have been.
+none is favored; or, where a compiler is at hand, all of them compiled, and by both routes what became of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from gemmsim.calibration import calibration
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.errors import InputError
 from gemmsim.pipeline.described import described_program
+from gemmsim.pipeline.program import Program
 from gemmsim.predict import predict
 from gemmsim.scoring import TELLING, Result
 from gemmsim.simulated_times import simulated_s
@@ -29,6 +30,18 @@ from gemmsim.tiling import FIELDS, Tiling
 
 Tell = Callable[[str, int, int], None]
 """What hears of long work: (phase, done, of how many)."""
+
+
+class Compiled(NamedTuple):
+    """What a compiler made of a launch: registers and local memory of a thread, and the program of its warps."""
+
+    registers_per_thread: int
+    local_bytes: int
+    program: Program
+
+
+Compiler = Callable[[Sequence[Result], Sequence[Space], Tell], Sequence[Compiled | None]]
+"""Compiles configurations of some spaces; None for one that does not compile, or whose code is not understood."""
 SUITED = 24
 """Configurations of which all is tried that leaves their tiles as they are."""
 NEARLY = 1.01
@@ -50,28 +63,38 @@ def in_full(results: Sequence[Result], spaces: Sequence[Space], tell: Tell = unt
     return _ordered(found)
 
 
-def refined(results: Sequence[Result], spaces: Sequence[Space], simulated: int, tell: Tell = untold) -> list[Result]:
+def refined(
+    results: Sequence[Result],
+    spaces: Sequence[Space],
+    simulated: int,
+    tell: Tell = untold,
+    compiler: Compiler | None = None,
+) -> list[Result]:
     """The same, the first of them in what suits their tiles best, and of these so many simulated; the fastest first.
 
-    Where both routes were asked, the time is the geometric mean of what they say: it orders configurations better than
-    either, since they err for different reasons (`benchmarks/refining.py`). The times of the others are moved by as
-    much as those of the simulated ones are, by the median.
+    With a compiler they are simulated as compiled, and predicted with the registers that they really have. Where both
+    routes were asked, the time is the geometric mean of what they say: it orders configurations better than either,
+    since they err for different reasons (`benchmarks/refining.py`). The times of the others are moved by as much as
+    those of the simulated ones are, by the median.
     """
     by_kernel = {of.kernel.name: of for of in spaces}
-    found = [*results]
-    for at, each in enumerate(found[:SUITED]):
+    found, suiting = [*results], max(SUITED, simulated)
+    for at, each in enumerate(found[:suiting]):
         found[at] = suited(each, by_kernel[each.kernel.name])
-        tell("tiles suited", at + 1, min(SUITED, len(found)))
+        tell("tiles suited", at + 1, min(suiting, len(found)))
     found = _ordered(found)
+    before, codes = found[:simulated], compiler(found[:simulated], spaces, tell) if compiler else [None] * simulated
     try:
-        for at, each in enumerate(found[:simulated]):
-            found[at] = simulated_too(each, by_kernel[each.kernel.name])
-            tell("simulated", at + 1, min(simulated, len(found)))
+        for at, (each, code) in enumerate(zip(before, codes, strict=True)):
+            if code or not compiler:
+                found[at] = simulated_too(each, by_kernel[each.kernel.name], code)
+            tell("simulated", at + 1, len(before))
     except InputError:  # too little is known of the device
-        return _ordered(replace(each, time_s=each.analytic_s, simulated_s=None) for each in found)
-    moved = statistics.median(each.time_s / each.analytic_s for each in found[:simulated]) if simulated else 1.0
+        return _ordered(before + found[simulated:])
+    both = [(each.time_s / was.analytic_s) for was, each in zip(before, found, strict=False) if each.simulated_s]
+    moved = statistics.median(both) if both else 1.0
     return _ordered(
-        [*found[:simulated], *(replace(each, time_s=moved * each.analytic_s) for each in found[simulated:])]
+        each if each.simulated_s is not None else replace(each, time_s=moved * each.analytic_s) for each in found
     )
 
 
@@ -109,12 +132,18 @@ def _predicted(of: Space, results: Sequence[Result], tilings: Tiling) -> Iterato
         yield replace(each, tiling=_one(tilings, at), time_s=time_s, analytic_s=time_s, bound_by=bound)
 
 
-def simulated_too(result: Result, of: Space) -> Result:
-    """The same with the simulated time, and the mean of both routes."""
+def simulated_too(result: Result, of: Space, code: Compiled | None = None) -> Result:
+    """The same with the simulated time, and the mean of both routes: as described, or as compiled."""
     launch = of.problem, result.kernel, result.tiling, of.device
-    program, fit = described_program(*launch), int(predict(*launch).occupancy.blocks_per_sm)
-    time_s = simulated_s(*launch, program, fit, calibration(of.device))
-    return replace(result, simulated_s=time_s, time_s=math.sqrt(result.analytic_s * time_s))
+    registers, local_bytes = (code.registers_per_thread, code.local_bytes) if code else (None, 0)
+    found = predict(*launch, registers_per_thread=registers, local_bytes=local_bytes)
+    program = code.program if code else described_program(*launch)
+    time_s = simulated_s(*launch, program, int(found.occupancy.blocks_per_sm), calibration(of.device))
+    analytic_s = float(found.time_s)
+    return replace(
+        result, analytic_s=analytic_s, simulated_s=time_s, time_s=math.sqrt(analytic_s * time_s),
+        bound_by=found.bound_by, compiled=code is not None,
+    )  # fmt: skip
 
 
 def _together(results: Sequence[Result]) -> Tiling:

@@ -9,75 +9,24 @@ named scalars of `data/rounds.toml`, which `campaigns/rounds.py` chooses and doc
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gemmsim.banks import PASS_BYTES
-from gemmsim.calibration import Calibration, calibration
+from gemmsim.calibration import calibration
 from gemmsim.coalescing import LINE_BYTES
-from gemmsim.device import DATA, Device
+from gemmsim.demands import UNROLLED, Scalars, SharedWork, demand_of, joined, or_else, scalars, served, timing_of
+from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
 from gemmsim.pipeline.waves import fits_in_l2
 from gemmsim.problem import Problem, ceil_div
-from gemmsim.spills import Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
-from gemmsim.warp_tiles import run_of_a
 
-UNROLLED = 16
-"""Multiplications of a thread that a kernel without tiles loads operands for at once."""
-REGISTERS_OF_BATCH = 3 * UNROLLED
-"""Registers that hold these operands, and what is beside them."""
-INSTRUCTIONS_OF_MULTIPLICATION = 4.5
-"""Of a kernel without tiles: two loads, the FFMA, and what addresses take."""
-FEW_LOADS, WIDEST = 3, 4
-"""Loads of a thread, and elements of each, up to which and from which on nvcc leaves them where they stand."""
-
-
-@dataclass(frozen=True)
-class Scalars:
-    """The named scalars, as `data/rounds.toml` explains them one by one."""
-
-    shared_request_cycles: float
-    global_load_cycles: float
-    tile_cycles: float
-    shared_wait_cycles: float
-    unhidden_share: float
-    unstaged_latencies: float
-    split_cycles: float
-    pace: Mapping[str, float]
-    source: str = ""
-
-
-@cache
-def scalars() -> Scalars:
-    """The shipped scalars."""
-    return Scalars(**tomllib.loads((DATA / "rounds.toml").read_text(encoding="utf-8")))
-
-
-@dataclass(frozen=True)
-class Demand:
-    """What one tile of k of one block demands, in cycles of a multiprocessor where nothing else is said; numbers or
-    arrays.
-
-    work     of its issue slots, with the waits of FFMA for register ports, and of the data stage that shared memory,
-             global loads and local memory pass
-    alone    until the warps of the block are through with that, with their waits and the fetch of code
-    below    of the way from L2 and memory
-    exposed  share of `alone` behind which no latency hides
-    spills   what lacking registers cost beside
-    """
-
-    work: Any
-    alone: Any
-    below: Any
-    exposed: Any
-    spills: Spills
+LOADED_TOGETHER = 16
+"""Partial sums of other blocks that a thread loads before it waits for the first (`TOGETHER` of split.cuh)."""
+WIDEST_PIECE = 4
+"""Neighbours of a thread tile's row that are stored and added up at once, where it has them."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +50,7 @@ def launch_rounds(
     tiling: Tiling,
     widths: Widths,
     device: Device,
-    shared: tuple[Any, Any],
+    shared: SharedWork,
     blocks_per_sm: Any,
     registers: Any,
     spilled: Any = 0,
@@ -109,23 +58,17 @@ def launch_rounds(
 ) -> LaunchRounds:
     """The cycles of a launch, events not counted.
 
-    `shared` are (wavefronts, requests) of a block and tile; a thread has so many `registers`, and `spilled` words of
+    `shared` is of a block and tile; a thread has so many `registers`, and `spilled` words of
     local memory. Sizes, tiling fields and the rest may be arrays that broadcast together. Valid for whole launches of
     one kernel on an empty GPU whose L2 holds nothing of A and B.
     """
     of, known = of or scalars(), calibration(device)
-    missed = _or(known.cold_latency_cycles, _or(known.dram_latency_cycles, 700.0))
-    hit = _or(known.l2_latency_far_cycles, _or(known.l2_latency_near_cycles, 300.0))
+    missed = or_else(known.cold_latency_cycles, or_else(known.dram_latency_cycles, 700.0))
+    hit = or_else(known.l2_latency_far_cycles, or_else(known.l2_latency_near_cycles, 300.0))
     # a block waits for the slowest of its first loads
-    cold, warm = (_or(known.cold_slowest_cycles, missed), missed), (hit, hit)
-    tiles, times = grid(problem, tiling), _timing(device, known)
+    cold, warm = (or_else(known.cold_slowest_cycles, missed), missed), (hit, hit)
+    tiles, times = grid(problem, tiling), timing_of(device, known)
     steps = tiles.steps if kernel.staged else problem.k / UNROLLED
-    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, of)
-    spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
-    barriers = 0 if not kernel.staged else 1 if kernel.prefetches else 2
-    barrier = barriers * (times.barrier_cycles + times.arrival_cycles * warps)
-    begun_with, more_batches = np.minimum(1, spills.batches), np.maximum(0, spills.batches - 1)
-
     # whole numbers as floats, which arrays divide several times as fast; exact below 2^52
     blocks = 1.0 * tiles.blocks
     resident = np.minimum(np.maximum(1.0, blocks_per_sm), np.ceil(blocks / device.sms))
@@ -133,33 +76,45 @@ def launch_rounds(
     full = np.floor(blocks / at_once)
     left = np.ceil((blocks - full * at_once) / device.sms)
 
+    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, resident, of)
+    spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
+    barriers = 0 if not kernel.staged else 1 if kernel.prefetches else 2
+    barrier = barriers * (times.barrier_cycles + times.arrival_cycles * warps)
+    begun_with, more_batches = np.minimum(1, spills.batches), np.maximum(0, spills.batches - 1)
+
     lacks = np.any(spills.held_lines)  # a great many do without, whose shared memory then does not matter
     missing = spills.missing(resident, kernel.shared_bytes(tiling), device.capability) if lacks else 0.0
     alone = demand.alone + spills.waits * (times.l1_cycles + missing * hit)
     below = demand.below + missing * spills.lines * LINE_BYTES * times.load_cycles_per_byte
-    most, exposed = np.maximum(demand.work, below), demand.exposed * alone
+    most = np.maximum(demand.work, below)
+    users = 1
+    if not kernel.staged:  # no barrier binds the warps of a block: each queues for itself
+        users, most, alone = warps, most / warps, alone / warps
+    exposed = demand.exposed * alone
 
     def chain(first: Any, again: Any) -> Any:
         """Cycles of a round of one block whose resources are its own, by the latencies of its first batch of loads and
         of those that follow it."""
         if kernel.copies:
-            return np.maximum(alone + barrier, first / np.maximum(1, tiling.stages - 1))
+            arrived = first + demand.moving + barrier  # copies, asked for after a barrier, in one go; latencies vary
+            return joined(alone + barrier, arrived / np.maximum(1, tiling.stages - 1))
         return np.maximum(alone, begun_with * first + exposed) + (more_batches * again + barrier)
 
     result = _result_cycles(problem, kernel, tiling, widths, device, known.l2_write_bytes_per_s)
-    meeting = of.split_cycles * (tiling.split_k > 1)
+    meeting = (of.split_cycles + _adding_cycles(tiling, hit)) * (tiling.split_k > 1)
+    filling = tiling.stages * demand.moving if kernel.copies else 0.0  # of the ring, before the first tile is read
 
     def wave(resident: Any, latency: Any, cycles: Any, following: Any = None) -> Any:
         """Cycles of a wave; behind another, the beginnings and ends of its blocks and their computing hide each
         other."""
-        inside, ends = steps * cycles, latency + resident * result + meeting
+        inside, ends = steps * cycles, latency + resident * result + meeting + filling
         if following is None:
             return inside + ends
         return inside + ends - (following & (resident > 1)) * np.minimum(inside, ends)
 
     begun, more, rest, left = full > 0, np.maximum(0.0, full - 1), left > 0, np.maximum(1.0, left)
     first_chain = next_chain = last_chain = chain(*cold)
-    first = following = served(resident, most, first_chain)
+    first = following = served(users * resident, most, first_chain)
     later: Any = cold[0]
     latest: Any = cold[0]
     if np.any(fits_in_l2(problem, device)):
@@ -168,113 +123,19 @@ def launch_rounds(
         later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
         next_chain = chain(later, again_later)
         last_chain = np.where(begun, next_chain, first_chain)
-        following = served(resident, most, next_chain)
+        following = served(users * resident, most, next_chain)
         latest = np.where(begun, later, cold[0])
-    cycles = begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
-    cycles = cycles + rest * wave(left, latest, served(left, most, last_chain), begun)
+    fetching = np.maximum(0.0, demand.code * times.code_cycles - demand.alone)  # in the first pass
+    cycles = fetching + begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
+    cycles = cycles + rest * wave(left, latest, served(users * left, most, last_chain), begun)
     return LaunchRounds(cycles[()], steps, ((begun, first_chain), (more, next_chain), (rest, last_chain)))
 
 
-def served(users: Any, demand: Any, alone: Any) -> Any:
-    """Cycles until each of the users has been served once who wait for one resource: `demand` of each of it, and
-    `alone` what each would take if nobody else were there.
-
-    Mean value analysis of a closed queue in Schweitzer's approximation (1979), which is exact for one user, and where
-    nobody does anything but wait: of t cycles from one service to the next a user is (t - elsewhere) in the queue, so
-    it finds (users - 1) (t - elsewhere) / t others there, each of which takes `demand`; that is quadratic in t.
-    """
-    elsewhere = np.maximum(0, alone - demand)
-    all_of_it = users * demand
-    half = 0.5 * (elsewhere - all_of_it)
-    return half + all_of_it + np.sqrt(half * half + demand * elsewhere)
-
-
-def demand_of(
-    problem: Problem,
-    kernel: Kernel,
-    tiling: Tiling,
-    widths: Widths,
-    device: Device,
-    shared: tuple[Any, Any],
-    registers: Any,
-    spilled: Any,
-    of: Scalars,
-) -> Demand:
-    """The demand of a tile of k, or of UNROLLED multiplications of each thread where nothing is staged."""
-    cores, warps = device.schedulers_per_sm, ceil_div(tiling.threads, WARP_SIZE)
-    size, lacking = problem.element_bytes, spills(kernel, tiling, widths, registers, spilled)
-    if not kernel.staged:
-        rows, columns = lanes_at_work(problem, tiling)
-        warps = ceil_div(rows * columns, WARP_SIZE)
-        bytes_ = size * UNROLLED * (rows + columns)
-        data = UNROLLED * warps * (WARP_SIZE / np.minimum(WARP_SIZE, tiling.block_n) + 1)
-        work = joined(warps / cores * UNROLLED * INSTRUCTIONS_OF_MULTIPLICATION, data)
-        at_once = registers >= REGISTERS_OF_BATCH
-        lacking = replace(lacking, batches=np.where(at_once, 1.0, of.unstaged_latencies))
-        below = bytes_ * _below(problem, device, bytes_, problem.k / UNROLLED, tiling)
-        return Demand(work, work, below, 1.0, lacking)
-    wavefronts, requests = shared
-    times = _timing(device, calibration(device))
-    ffma = tiling.block_m * tiling.block_n * tiling.block_k / device.fp32_lanes_per_sm * of.pace.get(kernel.name, 0.0)
-    _, loads = carried(tiling, widths)
-    issue = (
-        ffma
-        + requests / cores * of.shared_request_cycles
-        + warps / cores * (loads * of.global_load_cycles + of.tile_cycles)
-        + lacking.lines / cores
-    )
-    bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
-    data = wavefronts + bytes_ / PASS_BYTES + lacking.lines
-    if kernel.copies:  # of A's tile, element by element; lanes beyond the columns of B read its last ones, one by one
-        lines = WARP_SIZE // run_of_a(tiling.block_k)  # of rows of A that a copy reads
-        data = data + tiling.block_m * tiling.block_k / WARP_SIZE * (lines + 1)  # and a wavefront: on an H200 5 for 4
-        tiles = grid(problem, tiling)
-        beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
-        data = data + (tiling.spread == 0) * beyond * np.where(tiles.blocks <= device.sms, 1.0, 1 / tiles.n)
-    waits = tiling.block_k * of.shared_wait_cycles
-    of_warp = issue * cores / warps
-    alone = joined(served(ceil_div(warps, cores), of_warp, of_warp + waits), data)  # warps need not be spread evenly
-    of_thread = tiling.thread_m * tiling.thread_n * tiling.block_k
-    instructions = 1.02 * of_thread + (requests + lacking.lines) / warps + 8 * loads + 20
-    code = np.where(instructions > CODE_INSTRUCTIONS, instructions * times.code_cycles, 0.0)
-    below = bytes_ * _below(problem, device, bytes_, grid(problem, tiling).steps, tiling)
-    return Demand(joined(issue, data), np.maximum(alone, code), below, _exposed(kernel, tiling, widths, of), lacking)
-
-
-def joined(issue: Any, data: Any) -> Any:
-    """Cycles of two resources that overlap, but not entirely: the fourth root of the sum of their fourth powers, which
-    is the longer where one is short, and a fifth more where they are equal."""
-    issue, data = issue * issue, data * data
-    return np.sqrt(np.sqrt(issue * issue + data * data))
-
-
-def _exposed(kernel: Kernel, tiling: Tiling, widths: Widths, of: Scalars) -> Any:
-    """Share of a block's computing that does not go on while its loads are under way: all of it, or if the next tile is
-    prefetched little. But nvcc moves loads with many guards down to where their values are stored: then all but the
-    last small iteration."""
-    if not kernel.prefetches:
-        return 1.0
-    _, loads = carried(tiling, widths)
-    moved = (loads > FEW_LOADS) & (np.minimum(widths.global_a, widths.global_b) < WIDEST)
-    return np.where(moved, 1 - 1 / tiling.block_k, of.unhidden_share)
-
-
-def lanes_at_work(problem: Problem, tiling: Tiling) -> tuple[Any, Any]:
-    """(rows, columns) of a block that stages nothing which its warps with an element of C cover."""
-    rows_of_warp = np.maximum(1, WARP_SIZE // tiling.block_n)
-    rows = np.minimum(tiling.block_m, ceil_div(problem.m, rows_of_warp) * rows_of_warp)
-    return rows, np.minimum(tiling.block_n, ceil_div(problem.n, WARP_SIZE) * WARP_SIZE)
-
-
-def _below(problem: Problem, device: Device, bytes_: Any, steps: Any, tiling: Tiling) -> Any:
-    """Cycles of a multiprocessor for each byte that it gets from L2, some of which come from memory first."""
-    known = calibration(device)
-    cycles_a_second = device.sms * device.clock_hz
-    asked = grid(problem, tiling).blocks * steps * bytes_
-    compulsory = problem.element_bytes * problem.k * (problem.m + problem.n)
-    from_dram = np.minimum(1.0, compulsory / asked)
-    l2 = cycles_a_second / _or(known.l2_bytes_per_s, device.l2_bytes_per_s)
-    return np.maximum(l2, from_dram * cycles_a_second / _or(known.dram_bytes_per_s, device.dram_bytes_per_s))
+def _adding_cycles(tiling: Tiling, latency: Any) -> Any:
+    """Cycles in which a block adds up its share of a tile of partial sums: each warp one piece of its lanes after the
+    other, and of each the parts of k a batch after the other, each of which waits for L2."""
+    pieces = ceil_div(tiling.thread_m * tiling.thread_n, WIDEST_PIECE * tiling.split_k)
+    return pieces * ceil_div(tiling.split_k, LOADED_TOGETHER) * latency
 
 
 def _result_cycles(
@@ -284,14 +145,5 @@ def _result_cycles(
     rows, columns = np.minimum(tiling.block_m, problem.m), np.minimum(tiling.block_n, problem.n)
     again = 1 if kernel.warp_tiled else np.maximum(1, np.minimum(tiling.thread_n, 8) / widths.global_c)
     through_sums = np.where(tiling.split_k > 1, 2.5, 1.0)
-    rate = _or(l2_write, device.l2_bytes_per_s / 2) / device.sms / device.clock_hz
+    rate = or_else(l2_write, device.l2_bytes_per_s / 2) / device.sms / device.clock_hz
     return problem.element_bytes * rows * columns * again * through_sums / rate
-
-
-@lru_cache(maxsize=64)
-def _timing(device: Device, known: Calibration) -> Timing:
-    return timing(device, known)
-
-
-def _or(known: float | None, otherwise: float) -> float:
-    return otherwise if known is None else known

@@ -28,7 +28,7 @@ TELLING = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "split_k")
 @dataclass(frozen=True)
 class Result:
     """One configuration and its predicted time; what the analytic route says of it, and the simulation if it was asked;
-    the name of the term that bounds it, "" where that is not known."""
+    the name of the term that bounds it, "" where that is not known; whether both know its compiled code."""
 
     kernel: Kernel
     tiling: Tiling
@@ -36,6 +36,7 @@ class Result:
     analytic_s: float
     simulated_s: float | None = None
     bound_by: str = ""
+    compiled: bool = False
 
     def __str__(self) -> str:
         return f"{self.kernel.name} {self.kernel.describe(self.tiling)}"

@@ -16,7 +16,7 @@ from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, Kernel
 from gemmsim.problem import Problem
 from gemmsim.records import Record
-from gemmsim.refinement import Tell, in_full, refined, untold
+from gemmsim.refinement import Compiler, Tell, in_full, refined, untold
 from gemmsim.scoring import Best, Result, Watcher, scores
 from gemmsim.spaces import Space, space
 from gemmsim.why import SAME
@@ -27,8 +27,8 @@ MARGIN = 128
 """How many configurations are predicted in full beyond those that are kept: the quick route errs."""
 LEAST_KEPT = 64
 """Results that are kept at least, so that a slower one is among them to compare the first with."""
-SIMULATED = 12
-"""Of the first so many at most the time is simulated too."""
+SIMULATED, COMPILED = 12, 40
+"""Of the first so many at most the time is simulated too; and of how many where they are compiled for it."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,10 @@ def rank(
     keep: int = 0,
     simulated: int = SIMULATED,
     tell: Tell = untold,
+    compiler: Compiler | None = None,
 ) -> Found:
     """As `search`, of spaces of one problem and device; `keep` so many configurations at least, `beyond` the first.
+    With a `compiler` those that are simulated are compiled for it (`gemmsim.gpu.launches`).
     `tell` hears of what takes longest: (phase, done, of how many)."""
     start_s = perf_counter()
     kept = max(top, keep, LEAST_KEPT)
@@ -110,7 +112,7 @@ def rank(
     results = in_full(best.results, spaces, tell)[:kept]
     if not results:
         raise InputError(_nothing_left(spaces))
-    results = refined(results, spaces, min(simulated, len(results)), tell)
+    results = refined(results, spaces, min(simulated, len(results)), tell, compiler)
     return Found(
         spaces[0].problem, spaces[0].device, tuple(spaces), tuple(results[:top]), tuple(results[top:]), best.seen,
         ranked_s - start_s, perf_counter() - ranked_s,

@@ -25,8 +25,10 @@ from gemmsim.tiling import WARP_SIZE, Tiling
 
 REGISTERS_BESIDE = 12
 """Registers that the innermost loop holds beside accumulators and fragments: bases, counters, bounds."""
-STAGING_REGISTERS = 20
-"""The same while tiles are loaded: sizes and pointers of both matrices too."""
+STAGING_REGISTERS, REGISTERS_OF_LOAD = 20, 0.5
+"""The same while tiles are loaded: sizes and pointers of both matrices too; and an address for every few loads."""
+AHEAD_AT_ONCE = 0.25
+"""Share of the fragments read ahead that are there beside the present ones: these are free as they are multiplied."""
 LOADS_UNDER_WAY = 40
 """Global loads that a warp has under way at once where it has the registers."""
 LOADS_WITHOUT_ADDRESS, WORDS_OF_ADDRESS = 3, 3
@@ -69,11 +71,13 @@ def spills(kernel: Kernel, tiling: Tiling, widths: Widths, registers: Any, spill
     run = 1 if kernel.transposed else widths.shared_a
     fragments = tiling.thread_m * run + tiling.thread_n
     core = tiling.thread_m * tiling.thread_n + fragments
-    again = np.minimum(np.maximum(0, core + REGISTERS_BESIDE - registers), spilled) * (tiling.block_k / run)
+    held = core + (AHEAD_AT_ONCE * fragments if kernel.prefetches else 0) + REGISTERS_BESIDE
+    again = np.minimum(np.maximum(0, held - registers), spilled) * (tiling.block_k / run)
     if kernel.copies:
         batches = 0.0
     elif kernel.prefetches:  # what is on its way occupies registers through the whole tile
-        lacking = np.maximum(0, core + fragments + elements + STAGING_REGISTERS - registers)
+        staged = elements + REGISTERS_OF_LOAD * loads + STAGING_REGISTERS
+        lacking = np.maximum(0, core + fragments + staged - registers)
         batches = 1 + np.minimum(lacking, np.minimum(elements, spilled)) * (loads / elements)
     else:
         without_address = np.minimum(loads, spilled / WORDS_OF_ADDRESS)

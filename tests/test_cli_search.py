@@ -11,8 +11,12 @@ import pytest
 
 from gemmsim.commands import search as commands
 from gemmsim.device import device
+from gemmsim.errors import MachineError
 from gemmsim.expressions import parse_condition
+from gemmsim.gpu.compile import compile_kernel
+from gemmsim.gpu.toolchain import nvcc, nvdisasm
 from gemmsim.kernels import KERNELS, UNSAID, kernel
+from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records
 from gemmsim.spaces import space as space_of
@@ -22,6 +26,7 @@ from gemmsim.tuner import _parameters
 WHERE = (
     "block_k == 8 and pad_a <= 1 and pad_b == 0 and block_m >= 64 and block_n >= 64 and thread_m == 8 and thread_n == 8"
 )
+NAIVE = kernel("naive")
 FEW = ("search 1000 900 800 --kernel register --simulate 0", "--where", WHERE)
 
 
@@ -34,8 +39,9 @@ def test_the_keys_of_the_document(answer):
     times_s = [each["time_s"] for each in found["results"]]
     assert times_s == sorted(times_s)
     for each in found["results"]:
-        assert set(each) == {"kernel", "tiling", "time_s", "analytic_s", "simulated_s", "bound_by"}
+        assert set(each) == {"kernel", "tiling", "time_s", "analytic_s", "simulated_s", "compiled", "bound_by"}
         assert each["simulated_s"] is None
+        assert each["compiled"] is False
         assert set(each["tiling"]) == {*kernel("register").fields} - {*UNSAID}
     assert {each["name"] for each in found["sensitivity"]} == {*kernel("register").fields} - {*UNSAID}
     assert found["runner_up"]["time_s"] > times_s[0]
@@ -62,6 +68,21 @@ def test_the_first_are_simulated(answer):
     for each in both:
         assert each["time_s"] == pytest.approx((each["simulated_s"] * each["analytic_s"]) ** 0.5)
     assert [each["time_s"] for each in results] == sorted(each["time_s"] for each in results)
+
+
+def test_the_first_are_compiled(answer):
+    try:
+        nvcc(), nvdisasm()
+    except MachineError as error:
+        pytest.skip(str(error))
+    (found,) = answer("search 64 --kernel naive --compile --simulate 1", "--where", "block_m == 8 and block_n == 32")[
+        "results"
+    ]
+    assert found["compiled"]
+    cubin = compile_kernel(NAIVE, NAIVE.launch(Problem(64, 64, 64), NAIVE.tiling()), device("h200").capability)
+    alone = predict(Problem(64, 64, 64), NAIVE, NAIVE.tiling(), device("h200"), cubin.registers_per_thread)
+    assert found["analytic_s"] == pytest.approx(float(alone.time_s))
+    assert found["time_s"] == pytest.approx((found["simulated_s"] * found["analytic_s"]) ** 0.5)
 
 
 def test_one_that_is_left_alone(gemmsim):
@@ -110,6 +131,7 @@ def test_words_for_people(gemmsim):
         ((*FEW, "--top", "0"), "--top 0 is out of range; allowed: whole numbers from 1"),
         ((*FEW, "--measure", "x"), "--measure 'x' is not a whole number"),
         ((*FEW, "--out", "records.jsonl"), "--out records.jsonl is for the records of --measure N"),
+        ((*FEW, "--compile"), "--compile is for those that are simulated; --simulate 0 says that none is"),
         ((*FEW, "--simulate", "101"), "--simulate 101 is out of range; allowed: whole numbers from 0 to 100"),
         ((*FEW, "--picture", "landscape.bmp"), "--picture 'landscape.bmp' is no picture"),
         (("search 64 --kernel nave",), "unknown kernel 'nave'; nearest: naive"),

@@ -23,7 +23,7 @@ from gemmsim.pipeline.launch import simulate_launch
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.records import Point
-from gemmsim.refinement import refined, suited
+from gemmsim.refinement import Compiled, refined, suited
 from gemmsim.scoring import TELLING, Result
 from gemmsim.search import LEAST_KEPT, rank, regret, search, spaces_of
 from gemmsim.sensitivity import sensitivities, why_it_loses
@@ -271,6 +271,32 @@ def test_the_first_are_simulated_and_the_others_moved_by_as_much():
         assert each.time_s == pytest.approx((each.analytic_s * simulated_s) ** 0.5, rel=1e-5)
     moved = np.median([each.time_s / each.analytic_s for each in both])
     assert all(each.time_s == pytest.approx(moved * each.analytic_s) for each in found if each.simulated_s is None)
+
+
+def test_what_is_compiled_is_predicted_as_compiled():
+    spaces = spaces_of(CUBE, H200, [REGISTER], values=FEW)
+    analytic = rank(spaces, simulated=0).kept
+
+    def compiler(results, of, tell):
+        tell("compiled", 2, 3)
+        programs = [described_program(CUBE, REGISTER, each.tiling, H200) for each in results]
+        return [Compiled(250, 40, programs[0]), None, Compiled(64, 0, programs[2])]
+
+    found = refined(analytic, spaces, 3, compiler=compiler)
+    both = {str(each): each for each in found if each.compiled}
+    assert set(both) == {str(analytic[0]), str(analytic[2])}
+    for at, registers, local_bytes in ((0, 250, 40), (2, 64, 0)):
+        each = both[str(analytic[at])]
+        alone = predict(CUBE, REGISTER, each.tiling, H200, registers, local_bytes=local_bytes)
+        assert each.analytic_s == alone.time_s
+        program = described_program(CUBE, REGISTER, each.tiling, H200)
+        fit = int(alone.occupancy.blocks_per_sm)
+        simulated_s = simulate_launch(CUBE, REGISTER, each.tiling, H200, program, fit).time_s
+        assert each.time_s == pytest.approx((each.analytic_s * simulated_s) ** 0.5, rel=1e-5)
+    moved = np.median([both[str(analytic[at])].time_s / analytic[at].analytic_s for at in (0, 2)])
+    (other,) = (each for each in found if str(each) == str(analytic[1]))
+    assert (other.simulated_s, other.compiled) == (None, False)
+    assert other.time_s == pytest.approx(moved * other.analytic_s)
 
 
 def test_without_a_simulation_the_analytic_route_stands_alone(monkeypatch):

@@ -18,8 +18,9 @@ from gemmsim.measure import measure
 from gemmsim.options import add_device, add_problem, device_of, path_text, problem_of, whole
 from gemmsim.record_files import check_writable
 from gemmsim.records import Point, Record
+from gemmsim.refinement import Compiler
 from gemmsim.scoring import Result
-from gemmsim.search import LARGEST_TOP, SIMULATED, Found, rank, regret, spaces_of
+from gemmsim.search import COMPILED, LARGEST_TOP, SIMULATED, Found, rank, regret, spaces_of
 from gemmsim.sensitivity import Sensitivity, sensitivities, why_it_loses
 from gemmsim.tuner import write_tuner_space
 from gemmsim.units import count, duration, percent, plural, short_percent, si, words
@@ -51,7 +52,13 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     add(
         "--simulate",
         metavar="N",
-        help=f"of how many of the first the time is simulated too, not analytic alone (default: {SIMULATED})",
+        help="of how many of the first the time is simulated too, not analytic alone (default:"
+        f" {SIMULATED}, with --compile {COMPILED})",
+    )
+    add(
+        "--compile",
+        action="store_true",
+        help="compile these, and simulate what the compiler made of them (needs nvcc, no GPU, and a minute)",
     )
     add(
         "--picture", type=path_text, metavar="FILE", help="draw the landscape around the first into a .png or .svg file"
@@ -83,7 +90,9 @@ def run_search(args: argparse.Namespace, warn: Warn) -> Answer:
 
     top = whole(args.top, "--top", 1, LARGEST_TOP)
     measured = 0 if args.measure is None else whole(args.measure, "--measure", 1, LARGEST_TOP)
-    simulated = SIMULATED if args.simulate is None else whole(args.simulate, "--simulate", 0, MOST_SIMULATED)
+    usual = COMPILED if args.compile else SIMULATED
+    simulated = usual if args.simulate is None else whole(args.simulate, "--simulate", 0, MOST_SIMULATED)
+    compiler = _compiler(simulated) if args.compile else None
     if args.out is not None and not measured:
         raise InputError(f"--out {args.out} is for the records of --measure N; give both")
     picture = None if args.picture is None else picture_path(args.picture)
@@ -98,7 +107,7 @@ def run_search(args: argparse.Namespace, warn: Warn) -> Answer:
     spaces = spaces_of(problem, on, kernels, args.where or ())
     maps = landscapes(spaces) if picture else ()
     with progress(lines=False) as tell:
-        found = rank(spaces, top, maps, keep=measured, simulated=simulated, tell=tell)
+        found = rank(spaces, top, maps, keep=measured, simulated=simulated, tell=tell, compiler=compiler)
     if picture:
         _draw(found, maps, picture)
     if tuner is not None:
@@ -138,6 +147,7 @@ def result(found: Result) -> Document:
         "time_s": found.time_s,
         "analytic_s": found.analytic_s,
         "simulated_s": found.simulated_s,
+        "compiled": found.compiled,
         "bound_by": found.bound_by,
     }
 
@@ -177,8 +187,9 @@ def show_search(searched: Searched) -> None:
     )  # fmt: skip
     if found.pick.simulated_s is not None:
         line(
-            f"\nOf the first the analytic route says {duration(found.pick.analytic_s)}, the simulation"
-            f" {duration(found.pick.simulated_s)}; the time is their geometric mean."
+            f"\nOf the first{', as compiled,' if found.pick.compiled else ''} the analytic route says"
+            f" {duration(found.pick.analytic_s)}, the simulation {duration(found.pick.simulated_s)}; the time is their"
+            " geometric mean."
         )
     line(f"\n{searched.reason[0].upper()}{searched.reason[1:]}.")
     varied = [each for each in searched.sensitivities if len(each.values) > 1]
@@ -234,6 +245,17 @@ def _kernels(named: Sequence[str] | None) -> list[Kernel] | None:
     if named is None:
         return None
     return [kernel_named(name) for name in dict.fromkeys(name.strip() for text in named for name in text.split(","))]
+
+
+def _compiler(simulated: int) -> Compiler:
+    """What compiles the first. Raises InputError where none is simulated, MachineError without a compiler."""
+    from gemmsim.gpu.launches import compiled_launches
+    from gemmsim.gpu.toolchain import nvcc, nvdisasm
+
+    if not simulated:
+        raise InputError("--compile is for those that are simulated; --simulate 0 says that none is")
+    nvcc(), nvdisasm()
+    return compiled_launches
 
 
 def _measured(found: Found, first: int, out: str | None, warn: Warn) -> tuple[Record, ...]:

@@ -19,8 +19,8 @@ from gemmsim.tile_classes import LaneAddresses, lane_addresses
 from gemmsim.tiling import Tiling
 from gemmsim.traffic import access_costs
 
-CODE_INSTRUCTIONS = 32 * 1024 // 16
-"""What a sub-core's cache of code holds. On an H200 loops of 18 KB run at full rate, and one of 48 KB does not."""
+CODE_INSTRUCTIONS = 2016
+"""What a sub-core's cache of code holds. On an H200 loops of up to 31 KB run at full rate, longer ones do not."""
 MOVED = (1, 2, 4)
 """Registers of a thread that an access moves."""
 BITS_OF_REGISTER = 32

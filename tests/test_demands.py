@@ -1,0 +1,99 @@
+"""What a tile of k demands: the closed forms beside enumerations, and beside what was measured."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmsim.coalescing import l1_wavefronts
+from gemmsim.demands import CODE_WAYS, _moved, demand_of, missed_code, passes_of_rows, scalars
+from gemmsim.device import device
+from gemmsim.kernels import kernel
+from gemmsim.pipeline.timing import CODE_INSTRUCTIONS
+from gemmsim.predict import counted_shared, predict
+from gemmsim.problem import Problem
+from gemmsim.tiling import WARP_SIZE
+
+H200 = device("h200")
+CUBE = Problem(1024, 1024, 1024)
+INSTRUCTIONS_OF_LINE = 8
+LOOPS = {1984: 1.022, 2048: 1.202, 2112: 1.494, 2240: 1.947, 2304: 2.200, 2432: 2.590, 2560: 2.830, 4096: 2.805}
+"""Cycles of each FFMA of a loop of so many, one warp on each sub-core, as measured on an H200."""
+
+
+@given(st.integers(1, 700))
+def test_code_is_missed_as_a_cache_of_ways_misses_a_loop(lines):
+    sets = CODE_INSTRUCTIONS // INSTRUCTIONS_OF_LINE // CODE_WAYS
+    places: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(sets)]
+    for _ in range(3):
+        missed = 0
+        for line in range(lines):
+            place = places[line % sets]
+            missed += line not in place
+            place[line] = None
+            place.move_to_end(line)
+            if len(place) > CODE_WAYS:
+                place.popitem(last=False)
+    assert missed_code(lines * INSTRUCTIONS_OF_LINE) == pytest.approx(missed / lines)
+
+
+def test_code_is_missed_as_measured():
+    within, beyond = LOOPS[1984], LOOPS[4096]
+    for instructions, cycles in LOOPS.items():
+        expected = within + float(missed_code(instructions)) * (beyond - within)
+        assert expected == pytest.approx(cycles, rel=0.06)
+
+
+@pytest.mark.parametrize(("width", "block_k"), [(1, 4), (1, 8), (1, 16), (1, 32), (4, 8), (4, 16), (4, 32), (4, 64)])
+def test_rows_share_no_pass_where_they_begin_alike(width, block_k):
+    rows, pitch = 64, 1024
+    vector = np.arange(rows * block_k // width).reshape(-1, WARP_SIZE)
+    row, column = np.divmod(vector, block_k // width)
+    passes = l1_wavefronts(4 * (row * pitch + column * width), np.ones(vector.shape, bool), 4 * width).data.sum()
+    assert passes == passes_of_rows(rows, block_k)
+
+
+def moved(pad_a: int, block_k: int = 24) -> float:
+    of = kernel("async")
+    tiling = of.tiling(
+        block_m=192, block_n=64, block_k=block_k, warp_m=64, warp_n=8, thread_m=8, thread_n=2, pad_a=pad_a
+    )
+    problem = Problem(2304, 640, 1536)
+    widths = of.widths(problem, tiling)
+    return float(_moved(problem, of, tiling, widths, H200, counted_shared(of, tiling, widths, 4), 1))
+
+
+def test_copies_take_what_their_conflicts_do():
+    """As the time of a tile was measured with copies of A whose writes conflict 8-way and 2-way, and without conflicts:
+    21.7, 8.3 and 6.1 cycles for each of 144."""
+    copies = 192 * 24 / WARP_SIZE
+    assert (moved(0) - moved(4)) / copies == pytest.approx(21.7 - 6.1, rel=0.15)
+    assert (moved(8) - moved(4)) / copies == pytest.approx(8.3 - 6.1, rel=0.15)
+
+
+def test_the_phases_of_a_tile_follow_each_other_in_one_block():
+    of = kernel("vectorized")
+    tiling = of.tiling(**dict(of.default_tile))
+    widths = of.widths(CUBE, tiling)
+    shared = counted_shared(of, tiling, widths, 4)
+    arguments = CUBE, of, tiling, widths, H200
+    demand = demand_of(*arguments, shared, 255, 0, 1, scalars())
+    assert 0 < demand.moving < demand.alone
+    assert demand.work < demand.alone
+    more = demand_of(*arguments, shared._replace(store_wavefronts=shared.store_wavefronts + 1000), 255, 0, 1, scalars())
+    assert more.alone - demand.alone == pytest.approx(more.moving - demand.moving)
+    assert more.alone - demand.alone > more.work - demand.work
+
+
+@pytest.mark.parametrize("shape", [(8, 128), (16, 64), (4, 32), (32, 32)])
+def test_without_barriers_warps_queue_whatever_their_block(shape):
+    of = kernel("naive")
+    tiling = of.tiling(block_m=shape[0], block_n=shape[1])
+    assert predict(CUBE, of, tiling, H200, 32).time_s == pytest.approx(
+        float(predict(CUBE, of, replace(tiling, block_m=8, block_n=32), H200, 32).time_s), rel=0.06
+    )
