@@ -96,7 +96,7 @@ def analytic(record: Record, on: Device) -> Prediction:
 
 
 def judged(on: Device) -> dict[str, list[Judged]]:
-    """{route: the points that it predicts}; "auto" is simulated where there is a program, else analytic."""
+    """{route: the points that it predicts}; "auto" is both where there is a program, else analytic."""
     found: dict[str, list[Judged]] = {route: [] for route in ROUTES}
     for campaign, record in records(on, calibration(on).own):
         closed = analytic(record, on)
@@ -104,8 +104,9 @@ def judged(on: Device) -> dict[str, list[Judged]]:
             continue
         best = by_route(closed, "auto")
         predictions = {"auto": best, "analytic": closed}
-        if route_of(best) == "simulated":
-            predictions["simulated"] = best
+        if route_of(best) == "both":
+            predictions["both"] = best
+            predictions["simulated"] = by_route(closed, "simulated")
         for route, prediction in predictions.items():
             found[route].append(Judged(ComparedPoint(record, prediction), campaign))
     return found
@@ -216,15 +217,16 @@ def document(on: Device) -> Iterator[str]:
     yield from ("", "## As if the GPU had not been calibrated", "", WITHOUT)
     with as_if_uncalibrated():
         without = judged(on)
-        for route in ("simulated", "analytic"):
+        for route in ("both", "simulated", "analytic"):
             points = [each for each in without[route] if each.point.held_out]
             yield from ("", f"{ROUTES[route]}; held out:", "", *table(on, points))
 
 
 ROUTES = {
-    "auto": "As `gemmsim predict` and `compare` say it: simulated where there is a program",
-    "simulated": "Simulated",
-    "analytic": "Closed forms",
+    "auto": "As `gemmsim predict` and `compare` say it: both routes where there is a program, else closed forms",
+    "both": "Both routes together",
+    "simulated": "Simulated alone",
+    "analytic": "Closed forms alone",
 }
 INTRODUCTION = """# How far off predicted times are
 
@@ -252,7 +254,7 @@ def factors(on: Device) -> dict[str, Factors]:
     for own in (True, False):
         with knowing(own):
             points = judged(on)
-        for route in ("simulated", "analytic"):
+        for route in ("both", "simulated", "analytic"):
             found[set_name(route, own)] = fitted(residuals(points[route]))
     return found
 

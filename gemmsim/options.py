@@ -118,8 +118,8 @@ def add_route(parser: argparse.ArgumentParser) -> None:
         "--route",
         default="auto",
         metavar="ROUTE",
-        help=f"{', '.join(ROUTES)}: the program of a warp simulated, or closed forms; auto (the default) simulates"
-        " where there is a program",
+        help=f"{', '.join(ROUTES)}: the program of a warp simulated, closed forms, or the weighed mean of both; auto"
+        " (the default) is both where there is a program",
     )
 
 

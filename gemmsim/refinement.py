@@ -73,9 +73,9 @@ def refined(
     """The same, the first of them in what suits their tiles best, and of these so many simulated; the fastest first.
 
     With a compiler they are simulated as compiled, and predicted with the registers that they really have. Where both
-    routes were asked, the time is the geometric mean of what they say: it orders configurations better than either,
-    since they err for different reasons (`benchmarks/refining.py`). The times of the others are moved by as much as
-    those of the simulated ones are, by the median.
+    routes were asked, the time is the longer of what they say: of millions those come first whose time is told too
+    short, and the routes err for different reasons. The times of the others are moved by as much as those of the
+    simulated ones are, by the median.
     """
     by_kernel = {of.kernel.name: of for of in spaces}
     found, suiting = [*results], max(SUITED, simulated)
@@ -133,7 +133,7 @@ def _predicted(of: Space, results: Sequence[Result], tilings: Tiling) -> Iterato
 
 
 def simulated_too(result: Result, of: Space, code: Compiled | None = None) -> Result:
-    """The same with the simulated time, and the mean of both routes: as described, or as compiled."""
+    """The same with the simulated time, and the longer of both routes' times: as described, or as compiled."""
     launch = of.problem, result.kernel, result.tiling, of.device
     registers, local_bytes = (code.registers_per_thread, code.local_bytes) if code else (None, 0)
     found = predict(*launch, registers_per_thread=registers, local_bytes=local_bytes)
@@ -141,7 +141,7 @@ def simulated_too(result: Result, of: Space, code: Compiled | None = None) -> Re
     time_s = simulated_s(*launch, program, int(found.occupancy.blocks_per_sm), calibration(of.device))
     analytic_s = float(found.time_s)
     return replace(
-        result, analytic_s=analytic_s, simulated_s=time_s, time_s=math.sqrt(analytic_s * time_s),
+        result, analytic_s=analytic_s, simulated_s=time_s, time_s=max(analytic_s, time_s),
         bound_by=found.bound_by, compiled=code is not None,
     )  # fmt: skip
 

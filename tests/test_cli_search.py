@@ -66,7 +66,7 @@ def test_the_first_are_simulated(answer):
     both = [each for each in results if each["simulated_s"] is not None]
     assert len(both) == 2
     for each in both:
-        assert each["time_s"] == pytest.approx((each["simulated_s"] * each["analytic_s"]) ** 0.5)
+        assert each["time_s"] == max(each["simulated_s"], each["analytic_s"])
     assert [each["time_s"] for each in results] == sorted(each["time_s"] for each in results)
 
 
@@ -82,7 +82,7 @@ def test_the_first_are_compiled(answer):
     cubin = compile_kernel(NAIVE, NAIVE.launch(Problem(64, 64, 64), NAIVE.tiling()), device("h200").capability)
     alone = predict(Problem(64, 64, 64), NAIVE, NAIVE.tiling(), device("h200"), cubin.registers_per_thread)
     assert found["analytic_s"] == pytest.approx(float(alone.time_s))
-    assert found["time_s"] == pytest.approx((found["simulated_s"] * found["analytic_s"]) ** 0.5)
+    assert found["time_s"] == max(found["simulated_s"], found["analytic_s"])
 
 
 def test_one_that_is_left_alone(gemmsim):

@@ -130,12 +130,13 @@ def test_the_shipped_factors_are_sane():
     sets = read_factors()
     if not sets:
         pytest.skip("no error bars are shipped")
-    assert set(sets) == {f"{route}_{own}" for route in ("simulated", "analytic") for own in ("calibrated", "inherited")}
+    routes = ("both", "simulated", "analytic")
+    assert set(sets) == {f"{route}_{own}" for route in routes for own in ("calibrated", "inherited")}
     for kernels in sets.values():
         for kinds in kernels.values():
             assert ANY in kinds
             for factor, points in kinds.values():
                 assert 1 <= factor < 50
                 assert points >= FEWEST_POINTS
-    for route in ("simulated", "analytic"):
+    for route in routes:
         assert sets[f"{route}_inherited"][ANY][ANY].factor >= sets[f"{route}_calibrated"][ANY][ANY].factor

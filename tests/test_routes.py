@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gemmsim import simulated_times
 from gemmsim.calibration import as_if_uncalibrated, calibration
@@ -17,7 +19,7 @@ from gemmsim.pipeline.launch import simulate_launch
 from gemmsim.pipeline.programs import program_for
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
-from gemmsim.routes import ROUTES, analytic_s, predicted_time, route_of
+from gemmsim.routes import ROUTES, analytic_s, both_s, predicted_time, route_of
 from gemmsim.simulated_times import DIGITS, code, key_of, read_times, simulated_s, write_times
 
 H200 = device("h200")
@@ -59,8 +61,23 @@ def test_what_bounds_it_is_what_the_analytic_route_says():
     assert (route_of(found), route_of(closed)) == ("simulated", "analytic")
 
 
-def test_auto_simulates_where_there_is_a_program():
-    assert route_of(predicted_time(*LAUNCH)) == "simulated"
+def test_both_together_are_the_weighed_mean():
+    found, alone, closed = (predicted_time(*LAUNCH, route) for route in ("both", "simulated", "analytic"))
+    assert route_of(found) == "both"
+    assert found.time_s**3 == pytest.approx(alone.time_s**2 * closed.time_s)
+    assert (found.simulated_s, analytic_s(found)) == (alone.time_s, closed.time_s)
+    assert (found.terms, found.bound_by) == (closed.terms, closed.bound_by)
+
+
+@given(st.floats(1e-9, 10), st.floats(1e-9, 10), st.floats(0.1, 10))
+def test_the_mean_lies_between_and_scales(one, other, factor):
+    mean = both_s(one, other)
+    assert min(one, other) * (1 - 1e-9) <= mean <= max(one, other) * (1 + 1e-9)
+    assert both_s(factor * one, factor * other) == pytest.approx(factor * mean)
+
+
+def test_auto_asks_both_where_there_is_a_program():
+    assert route_of(predicted_time(*LAUNCH)) == "both"
     assert route_of(predicted_time(PROBLEM, KERNEL, WITHOUT, H200)) == "analytic"
     assert route_of(predicted_time(*LAUNCH[:3], device("rtx-3090"))) == "analytic"
     assert predicted_time(*LAUNCH, "analytic") == predict(*LAUNCH)
@@ -69,8 +86,8 @@ def test_auto_simulates_where_there_is_a_program():
 def test_a_program_that_was_just_compiled_is_taken():
     program = program_for(KERNEL, PROBLEM, TILING, H200)
     longer = replace(program, loop=program.loop + program.loop)  # half as many passes, each twice as long
-    assert route_of(predicted_time(PROBLEM, KERNEL, WITHOUT, H200, program=program)) == "simulated"
-    one, other = (predicted_time(*LAUNCH, program=of).time_s for of in (program, longer))
+    assert route_of(predicted_time(PROBLEM, KERNEL, WITHOUT, H200, program=program)) == "both"
+    one, other = (predicted_time(*LAUNCH, "simulated", program=of).time_s for of in (program, longer))
     assert one == pytest.approx(other, rel=0.1)
 
 
@@ -93,7 +110,9 @@ def test_what_does_not_launch_is_not_simulated():
     [
         (LAUNCH, "simulatd", "unknown route 'simulatd'; nearest: simulated"),
         ((PROBLEM, KERNEL, WITHOUT, H200), "simulated", "no program of double_buffer .* for sm_90: compile"),
+        ((PROBLEM, KERNEL, WITHOUT, H200), "both", "no program of double_buffer .* for sm_90: compile"),
         ((Problem(np.array([64, 65]), 64, 64), KERNEL, TILING, H200), "simulated", "many launches at once"),
+        ((Problem(np.array([64, 65]), 64, 64), KERNEL, TILING, H200), "both", "many launches at once"),
     ],
 )
 def test_refusals(launch, route, message):

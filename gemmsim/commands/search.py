@@ -188,8 +188,8 @@ def show_search(searched: Searched) -> None:
     if found.pick.simulated_s is not None:
         line(
             f"\nOf the first{', as compiled,' if found.pick.compiled else ''} the analytic route says"
-            f" {duration(found.pick.analytic_s)}, the simulation {duration(found.pick.simulated_s)}; the time is their"
-            " geometric mean."
+            f" {duration(found.pick.analytic_s)}, the simulation {duration(found.pick.simulated_s)}; the longer"
+            " one counts: what leads among millions is as a rule told too short."
         )
     line(f"\n{searched.reason[0].upper()}{searched.reason[1:]}.")
     varied = [each for each in searched.sensitivities if len(each.values) > 1]

@@ -17,7 +17,7 @@ from gemmsim.options import Configuration
 from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
 from gemmsim.roofline import floor_s
-from gemmsim.routes import analytic_s, route_of
+from gemmsim.routes import SimulatedPrediction, analytic_s, route_of
 from gemmsim.traffic import Traffic, formulas
 from gemmsim.units import count, duration, percent, plural, si, words
 
@@ -147,10 +147,13 @@ def _calibrated(on: Device) -> str:
 
 
 def _by_route(found: Prediction) -> str:
-    """The other route's time beside it, where both are known."""
-    if route_of(found) == "analytic":
+    """Which route says so, and what the others do, where they are known."""
+    if not isinstance(found, SimulatedPrediction):
         return ", by closed forms"
-    return f", simulated; by closed forms {duration(analytic_s(found))}"
+    closed = f"by closed forms {duration(analytic_s(found))}"
+    if route_of(found) == "simulated":
+        return f", simulated; {closed}"
+    return f"; simulated {duration(found.simulated_s)}, {closed}"
 
 
 def _error_bar(found: Prediction) -> list[tuple[str, str]]:
