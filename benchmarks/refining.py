@@ -40,8 +40,8 @@ def measured() -> dict[Problem, dict[Result, float]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print Kendall's tau and the regret of the first, problem by problem; exit status 1 where the longer of both orders
-    worse than the analytic route, over all problems."""
+    """Print Kendall's tau and the regret of the first, problem by problem; exit status 1 where the longer of both
+    orders worse than the analytic route, over all problems."""
     most = int(arguments[0]) if arguments else 50
     taus: dict[str, list[float]] = defaultdict(list)
     levels: dict[str, list[float]] = defaultdict(list)

@@ -292,6 +292,7 @@ def test_what_is_compiled_is_predicted_as_compiled():
         program = described_program(CUBE, REGISTER, each.tiling, H200)
         fit = int(alone.occupancy.blocks_per_sm)
         simulated_s = simulate_launch(CUBE, REGISTER, each.tiling, H200, program, fit).time_s
+        assert each.simulated_s == pytest.approx(simulated_s, rel=1e-5)
         assert each.time_s == max(each.analytic_s, each.simulated_s)
     moved = np.median([both[str(analytic[at])].time_s / analytic[at].analytic_s for at in (0, 2)])
     (other,) = (each for each in found if str(each) == str(analytic[1]))
