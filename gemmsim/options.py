@@ -68,10 +68,14 @@ def add_tiling(parser: argparse.ArgumentParser) -> None:
     add(
         "--traversal",
         metavar="R",
-        help="rows of the thread tile that are multiplied together, there and back; the kernel's own order if left out",
+        help="rows of the thread tile that are multiplied together, there and back; the kernel's own order if left out;"
+        " compiled code differs, closed forms do not",
     )
     add(
-        "--spread", metavar="G", help="groups in which the copies of a tile are issued (async); 0, at once, if left out"
+        "--spread",
+        metavar="G",
+        help="groups in which the copies of a tile are issued (async); 0, at once, if left out; closed forms tell no"
+        " difference",
     )
 
 

@@ -111,8 +111,8 @@ def by_route(analytic: Prediction, route: str, program: Program | None = None) -
     if program is None:
         if route != "auto":
             raise InputError(
-                f"no program of {kernel.name} {kernel.describe(tiling)} is shipped for {device.capability.sm}: compile"
-                " it (--compile, which needs nvcc), or take the route analytic"
+                f"no program of {kernel.name} {kernel.describe(tiling)} is shipped for {device.capability.sm}: predict"
+                " --compile makes it, with nvcc; or take the route analytic"
             )
         return analytic
     blocks = int(analytic.occupancy.blocks_per_sm)

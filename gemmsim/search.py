@@ -13,7 +13,7 @@ from time import perf_counter
 
 from gemmsim.device import Device
 from gemmsim.errors import InputError
-from gemmsim.kernels import KERNELS, Kernel
+from gemmsim.kernels import KERNELS, UNSAID, Kernel
 from gemmsim.problem import Problem
 from gemmsim.records import Record
 from gemmsim.refinement import Compiler, Tell, in_full, refined, untold
@@ -163,4 +163,6 @@ def _nothing_left(spaces: Sequence[Space]) -> str:
     free = sum(replace(each, where=()).count() for each in spaces)
     if not conditions or not free:
         return f"no configuration of {kernels} is legal for {spaces[0].problem} on {spaces[0].device.name}"
-    return f"--where {' and '.join(conditions)} leaves none of the {free} legal configurations of {kernels}"
+    fixed = " and ".join(name for name in UNSAID if any(name in condition for condition in conditions))
+    why = f"; searches leave {fixed} at 0" if fixed else ""
+    return f"--where {' and '.join(conditions)} leaves none of the {free} legal configurations of {kernels}{why}"

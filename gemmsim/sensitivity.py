@@ -58,7 +58,7 @@ def why_it_loses(found: Found) -> str:
     pick, other = found.pick, found.runner_up
     if other is None:
         if len(found.kept) == 1:
-            return "no other configuration that differs in more than padding is legal"
+            return "no other tiles, threads or parts of k are legal"
         return f"the first {plural(len(found.kept), 'configuration')} are predicted alike"
     predicted = [predict(found.problem, each.kernel, each.tiling, found.device) for each in (pick, other)]
     both = Why(*map(Side, predicted))

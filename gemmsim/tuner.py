@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from gemmsim.errors import cannot_write
 from gemmsim.rules import Symbol
 from gemmsim.scoring import Result
 from gemmsim.spaces import Space
 from gemmsim.tiling import Tiling, grid
+from gemmsim.whole_files import write_whole
 
 THREADS = "BLOCK_THREADS"
 """The parameter that is no macro: threads of a block."""
@@ -63,10 +63,7 @@ def tuner_space(space: Space, ranked: Sequence[Result]) -> dict[str, Any]:
 
 def write_tuner_space(space: Space, ranked: Sequence[Result], path: Path) -> None:
     """Write the space and the ranking; InputError for a path that cannot take them."""
-    try:
-        path.write_text(json.dumps(tuner_space(space, ranked), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise cannot_write(path, error) from None
+    write_whole((json.dumps(tuner_space(space, ranked), indent=1) + "\n").encode(), path)
 
 
 def _tiling(space: Space, values: Mapping[str, Any]) -> Tiling:

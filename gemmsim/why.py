@@ -242,7 +242,8 @@ class Why:
         of: dict[str, Any] = {"problem": side.problem, "kernel": side.kernel, "registers": side.given_registers}
         of |= with_it
         brought = dict.fromkeys(option_of(name) for name in of["values"] if name not in side.kernel.fields)
-        names = (option, *texts, tuple(f"{each} {_text(self.faster, each)}" for each in brought))
+        told = {each: _text(self.faster, each) for each in brought}
+        names = (option, *texts, tuple(f"{each} {text}" for each, text in told.items() if text != "-"))
         try:
             tiling = of["kernel"].tiling(**of["values"])
             found = predict(of["problem"], of["kernel"], tiling, side.prediction.device, of["registers"])
@@ -272,7 +273,7 @@ def _options(a: Side, b: Side) -> dict[str, tuple[str, str]]:
         "sizes": pair(f"{s.problem.m}x{s.problem.n}x{s.problem.k}" for s in sides),
         "--kernel": pair(s.kernel.name for s in sides),
     }
-    for option in dict.fromkeys(option_of(name) for s in sides for name in s.kernel.fields):
+    for option in dict.fromkeys(option_of(name) for s in sides for name in s.kernel.tiling_dict(s.tiling)):
         found[option] = pair(_text(s, option) for s in sides)
     if None not in (a.given_registers, b.given_registers):
         found["--registers"] = pair(str(s.given_registers) for s in sides)
@@ -288,7 +289,8 @@ def option_of(field: str) -> str:
 
 
 def _text(side: Side, option: str) -> str:
-    values = [str(getattr(side.tiling, name)) for name in side.kernel.fields if option_of(name) == option]
+    said = side.kernel.tiling_dict(side.tiling)
+    values = [str(said[name]) for name in side.kernel.fields if option_of(name) == option and name in said]
     return "x".join(values) or "-"
 
 

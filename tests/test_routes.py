@@ -109,8 +109,8 @@ def test_what_does_not_launch_is_not_simulated():
     ("launch", "route", "message"),
     [
         (LAUNCH, "simulatd", "unknown route 'simulatd'; nearest: simulated"),
-        ((PROBLEM, KERNEL, WITHOUT, H200), "simulated", "no program of double_buffer .* for sm_90: compile"),
-        ((PROBLEM, KERNEL, WITHOUT, H200), "both", "no program of double_buffer .* for sm_90: compile"),
+        ((PROBLEM, KERNEL, WITHOUT, H200), "simulated", "no program of double_buffer .* for sm_90: predict --compile"),
+        ((PROBLEM, KERNEL, WITHOUT, H200), "both", "no program of double_buffer .* for sm_90: predict --compile"),
         ((Problem(np.array([64, 65]), 64, 64), KERNEL, TILING, H200), "simulated", "many launches at once"),
         ((Problem(np.array([64, 65]), 64, 64), KERNEL, TILING, H200), "both", "many launches at once"),
     ],

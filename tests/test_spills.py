@@ -49,9 +49,10 @@ def test_sums_that_spill_are_loaded_and_stored_in_every_small_iteration():
 
 
 def test_what_a_prefetch_holds_is_waited_for_where_it_spills():
-    """64 + 2 x 16 + 20 registers, and 16 elements in 4 loads: of 8 elements that find no place 2 loads wait alone."""
-    assert of("double_buffer", "64x64x8/8x8", 64 + 32 + 20 + 16 - 8, 100).batches == 1 + 8 / 4
-    assert of("double_buffer", "64x64x8/8x8", 64 + 32 + 20 + 16 - 8, 0).batches == 1
+    """64 + 2 x 16 + 20 registers, 16 elements in 4 loads, which have 2 addresses: of 8 elements that find no place 2
+    loads wait alone."""
+    assert of("double_buffer", "64x64x8/8x8", 64 + 32 + 20 + 16 + 2 - 8, 100).batches == 1 + 8 / 4
+    assert of("double_buffer", "64x64x8/8x8", 64 + 32 + 20 + 16 + 2 - 8, 0).batches == 1
 
 
 def test_tiny_tiles_are_loaded_two_at_once():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmsim.commands.command import Answer, Document
-from gemmsim.errors import InputError, Warn, cannot_write, unknown
+from gemmsim.errors import InputError, Warn, unknown
 from gemmsim.kernels import KERNELS
 from gemmsim.loop_shares import residents
 from gemmsim.machine_code.cubin import CubinFile, parse_cubin, read_cubin
@@ -25,9 +25,9 @@ from gemmsim.rearrange.optimise import Rearranged, rearranged
 from gemmsim.rearrange.shapes import compatible
 from gemmsim.rearrange.verify import objection
 from gemmsim.rearrange.verify_names import objection_to_names
-from gemmsim.record_files import check_writable
 from gemmsim.sub_core import Residents
 from gemmsim.units import count, percent, si
+from gemmsim.whole_files import check_whole, write_whole
 
 if TYPE_CHECKING:
     from gemmsim.gpu.cubin_pair import Compared
@@ -88,7 +88,7 @@ def run_rearrange(args: argparse.Namespace, warn: Warn) -> Answer:
     if args.out is None and not args.dry_run:
         raise InputError("--out CUBIN is missing: where to write it; --dry-run writes nothing")
     if args.out is not None:
-        check_writable(args.out)
+        check_whole(Path(args.out))
     asked = _asked(args)
     if args.verify:
         from gemmsim.gpu.cubin_pair import require_gpu
@@ -165,10 +165,7 @@ def _done(asked: Asked, args: argparse.Namespace) -> Done:
     done = Done(asked, found, worth, reason, results, None if args.dry_run else args.out)
     if not done.ok or not found.changed or args.dry_run:
         return Done(asked, found, worth, reason, results, None)
-    try:
-        Path(args.out).write_bytes(image)
-    except OSError as error:
-        raise cannot_write(args.out, error) from None
+    write_whole(image, Path(args.out))
     return done
 
 

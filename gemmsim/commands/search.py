@@ -24,6 +24,7 @@ from gemmsim.search import COMPILED, LARGEST_TOP, SIMULATED, Found, rank, regret
 from gemmsim.sensitivity import Sensitivity, sensitivities, why_it_loses
 from gemmsim.tuner import write_tuner_space
 from gemmsim.units import count, duration, percent, plural, short_percent, si, words
+from gemmsim.whole_files import check_whole
 
 MOST_SIMULATED = 100
 """Each takes some tenths of a second."""
@@ -100,9 +101,10 @@ def run_search(args: argparse.Namespace, warn: Warn) -> Answer:
     tuner = args.export_kernel_tuner
     if tuner is not None and (kernels is None or len(kernels) > 1):
         raise InputError("--export-kernel-tuner writes the space of one kernel; name it with --kernel")
-    for path in (args.out, tuner):
-        if path is not None:
-            check_writable(path)
+    if args.out is not None:
+        check_writable(args.out)
+    if tuner is not None:
+        check_whole(Path(tuner))
     problem, on = problem_of(args.sizes, args.dtype), device_of(args.device)
     spaces = spaces_of(problem, on, kernels, args.where or ())
     maps = landscapes(spaces) if picture else ()
@@ -186,10 +188,11 @@ def show_search(searched: Searched) -> None:
         text=(1, 2, 5),
     )  # fmt: skip
     if found.pick.simulated_s is not None:
+        code = "as compiled" if found.pick.compiled else "told from its description"
         line(
-            f"\nOf the first{', as compiled,' if found.pick.compiled else ''} the analytic route says"
-            f" {duration(found.pick.analytic_s)}, the simulation {duration(found.pick.simulated_s)}; the longer"
-            " one counts: what leads among millions is as a rule told too short."
+            f"\nOf the first, {code}, the analytic route says {duration(found.pick.analytic_s)}, the simulation"
+            f" {duration(found.pick.simulated_s)}; the longer one counts: what leads among millions is as a rule told"
+            " too short."
         )
     line(f"\n{searched.reason[0].upper()}{searched.reason[1:]}.")
     varied = [each for each in searched.sensitivities if len(each.values) > 1]

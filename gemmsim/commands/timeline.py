@@ -10,7 +10,7 @@ from typing import Any
 
 from gemmsim.answers import timeline
 from gemmsim.commands.command import Answer, Document
-from gemmsim.commands.pictures import PICTURES, check_whole, picture_path, write_picture, write_whole
+from gemmsim.commands.pictures import PICTURES, picture_path, write_picture
 from gemmsim.errors import InputError, Warn, short
 from gemmsim.kernels import Kernel
 from gemmsim.narrate import hiding
@@ -20,6 +20,7 @@ from gemmsim.pipeline.trace import chrome_trace
 from gemmsim.scenes import same_tiling, timeline_of
 from gemmsim.tiling import Tiling
 from gemmsim.units import count, percent, plural, words
+from gemmsim.whole_files import check_whole, write_whole
 
 
 def add_timeline(parser: argparse.ArgumentParser) -> None:
