@@ -36,6 +36,13 @@ SIZES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "command", ["predict 512 --kernel naive", "validate 512 --kernel naive", "ladder 512", "compare"]
+)
+def test_routes_that_there_are_not(refusal, command):
+    assert "unknown route 'x'; known: auto, both, simulated, analytic" in refusal(f"{command} --route x")
+
+
 @pytest.mark.parametrize("command", ["explain", "traffic", "predict", "measure", "validate"])
 @pytest.mark.parametrize(("sizes", "says"), SIZES, ids=[sizes[:20] for sizes, _ in SIZES])
 def test_bad_sizes(refusal, command, sizes, says):

@@ -153,7 +153,7 @@ def test_all_alike_is_said(monkeypatch):
     alike = replace(found, results=tuple(replace(each, time_s=1.0) for each in found.results), beyond=())
     assert (alike.alike, alike.runner_up) == (len(found.results), None)
     assert why_it_loses(alike) == f"the first {len(found.results)} configurations are predicted alike"
-    assert "no other configuration" in why_it_loses(replace(alike, results=alike.results[:1]))
+    assert "no other tiles" in why_it_loses(replace(alike, results=alike.results[:1]))
 
 
 def test_memory_does_not_grow_with_the_space(made):

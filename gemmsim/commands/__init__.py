@@ -64,7 +64,7 @@ from gemmsim.problem import Problem
 from gemmsim.record_files import read_points
 from gemmsim.records import Point, Record
 from gemmsim.registers.register_files import register_file
-from gemmsim.routes import predicted_time
+from gemmsim.routes import predicted_time, route_named
 from gemmsim.traffic import traffic
 from gemmsim.units import plural, si
 
@@ -149,6 +149,7 @@ def run_measure(args: argparse.Namespace, warn: Warn) -> Answer:
 
 def run_validate(args: argparse.Namespace, warn: Warn) -> Answer:
     """gemmsim validate"""
+    route_named(args.route)
     records = _measured(args, warn)
     on = _device(args) or device(records[0].device)
     some = any(record.ok for record in records)
