@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gemmsim.calibration import Calibration, calibration
+from gemmsim.coalescing import LINE_BYTES
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
@@ -34,7 +35,7 @@ INSTRUCTIONS_OF_MULTIPLICATION = 4.5
 """Of a kernel without tiles: two loads, the FFMA, and what addresses take."""
 FEW_LOADS, WIDEST = 3, 4
 """Loads of a thread, and elements of each, up to which and from which on nvcc leaves them where they stand."""
-LINE_WORDS = 32
+LINE_WORDS = LINE_BYTES // 4
 """Elements of a line of L1."""
 CODE_WAYS = 4
 """Places that a line of code has in the cache of a sub-core. A loop of N FFMA took on an H200 1.02 cycles each up to

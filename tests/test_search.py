@@ -319,6 +319,10 @@ def test_all_kernels_that_a_device_runs_are_searched():
     [
         ({"where": ["block_m > 4000"]}, r"--where block_m > 4000 leaves none of the [1-9]\d* legal configurations of "),
         (
+            {"where": ["traversal > 0"], "kernels": [REGISTER]},
+            r"leaves none of the .* of register; searches leave traversal at 0$",
+        ),
+        (
             {"where": ["pad_a == 0", "1 == 2"], "kernels": [REGISTER], "values": FEW},
             "--where pad_a == 0 and 1 == 2 leaves none of the 32 legal configurations of register$",
         ),
