@@ -1,11 +1,12 @@
 """Points that hold the predicted times against measured ones, and what measures many of them in little time.
 
 python -m campaigns.times                     print the points, as campaigns/times.jsonl has them
+python -m campaigns.times --again             print as many others, as campaigns/times_again.jsonl has them
 python -m campaigns.times --random            print random legal configurations, as campaigns/random.jsonl has them
 python -m campaigns.times --measure FILE --out RECORDS.jsonl
 
 Kernels in good tilings and bad, problems from 64 to 8192: square, ragged, tall, wide, deep, and such as leave a wave
-almost empty. Random are 250 configurations of each of four problems, out of all that `gemmsim search` considers. The
+almost empty. The second draw was made when the model had been tuned on the first. Random are 250 configurations of each of four problems, out of all that `gemmsim search` considers. The
 same are drawn every time.
 """
 
@@ -83,9 +84,9 @@ def tilings(kernel: Kernel) -> list[Tiling]:
     return list(dict.fromkeys(found))
 
 
-def points() -> list[Point]:
-    """The points of the campaign."""
-    drawn = random.Random(7)
+def points(again: bool = False) -> list[Point]:
+    """The points of the campaign, or as many `again` of those that it left."""
+    drawn, drawn_again = random.Random(7), random.Random(8)
     found: list[Point] = []
     for kernel in KERNELS.values():
         of = [
@@ -94,7 +95,9 @@ def points() -> list[Point]:
             for tiling in tilings(kernel)
             if problem.flop <= SLOW_FLOP.get(kernel.name, 2e11) and _is_legal(kernel, tiling, problem)
         ]
-        found += drawn.sample(of, min(len(of), POINTS_OF_KERNEL[kernel.name]))
+        number = POINTS_OF_KERNEL[kernel.name]
+        first = drawn.sample(of, number)
+        found += drawn_again.sample([point for point in of if point not in first], number) if again else first
     return found
 
 
@@ -211,6 +214,7 @@ def say(text: str) -> None:
 def main() -> int:
     """Exit status 0, 2 for unusable input, 3 where this machine cannot."""
     parser = argparse.ArgumentParser(prog="campaigns.times", description=__doc__.splitlines()[0])
+    parser.add_argument("--again", action="store_true", help="a second draw, of points that the first one left")
     parser.add_argument("--random", action="store_true", help="random configurations instead")
     parser.add_argument("--measure", type=Path, metavar="POINTS", help="measure the points of a file")
     parser.add_argument("--out", type=Path, help="where the records go")
@@ -219,7 +223,7 @@ def main() -> int:
         if arguments.measure:
             measure(read_points(arguments.measure), arguments.out or Path("times_records.jsonl"))
             return 0
-        for point in random_points() if arguments.random else points():
+        for point in random_points() if arguments.random else points(arguments.again):
             print(json.dumps(point.to_dict()))
     except GemmsimError as error:
         print(f"campaigns.times: {error}", file=sys.stderr)
