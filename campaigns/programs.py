@@ -28,7 +28,7 @@ from gemmsim.register_table import Key, key_of, sources_hash
 from gemmsim.tiling import Tiling
 
 DEVICE = "h200"
-RECORDS = ("", "layouts", "copies", "counts", "times", "cublas", "picks")
+RECORDS = ("", "layouts", "copies", "counts", "times", "again", "cublas", "picks")
 RANDOM = Path(__file__).parent / "measured" / "random_programs.jsonl.gz"
 """The programs of random configurations: many, and of use to `benchmarks/order.py` alone."""
 
