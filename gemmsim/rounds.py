@@ -100,7 +100,8 @@ def launch_rounds(
             return joined(alone + barrier, arrived / np.maximum(1, tiling.stages - 1))
         return np.maximum(alone, begun_with * first + exposed) + (more_batches * again + barrier)
 
-    result = _result_cycles(problem, kernel, tiling, widths, device, known.l2_write_bytes_per_s)
+    writing = _share_cycles(blocks, device, known.l2_write_bytes_per_s, known.l2_write_bytes_per_cycle_per_sm)
+    result = _result_bytes(problem, kernel, tiling, widths) * writing
     meeting = (of.split_cycles + _adding_cycles(tiling, hit)) * (tiling.split_k > 1)
     filling = tiling.stages * demand.moving if kernel.copies else 0.0  # of the ring, before the first tile is read
 
@@ -138,12 +139,16 @@ def _adding_cycles(tiling: Tiling, latency: Any) -> Any:
     return pieces * ceil_div(tiling.split_k, LOADED_TOGETHER) * latency
 
 
-def _result_cycles(
-    problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths, device: Device, l2_write: float | None
-) -> Any:
-    """Cycles until a block's results are on their way: whole sectors of those that exist, for each store again."""
+def _share_cycles(blocks: Any, device: Device, all_of_them: float | None, one_alone: float | None) -> Any:
+    """Cycles of a multiprocessor for each byte that it writes: at its share of the rate of all that have a block, and
+    no faster than it can alone."""
+    rate = or_else(all_of_them, device.l2_bytes_per_s / 2) / device.clock_hz / np.minimum(blocks, device.sms)
+    return 1 / (rate if one_alone is None else np.minimum(rate, one_alone))
+
+
+def _result_bytes(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths) -> Any:
+    """Bytes that a block's results are: whole sectors of those that exist, for each store again."""
     rows, columns = np.minimum(tiling.block_m, problem.m), np.minimum(tiling.block_n, problem.n)
     again = 1 if kernel.warp_tiled else np.maximum(1, np.minimum(tiling.thread_n, 8) / widths.global_c)
     through_sums = np.where(tiling.split_k > 1, 2.5, 1.0)
-    rate = or_else(l2_write, device.l2_bytes_per_s / 2) / device.sms / device.clock_hz
-    return problem.element_bytes * rows * columns * again * through_sums / rate
+    return problem.element_bytes * rows * columns * again * through_sums
