@@ -31,8 +31,8 @@ UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""
 REGISTERS_OF_BATCH = 3 * UNROLLED
 """Registers that hold these operands, and what is beside them."""
-INSTRUCTIONS_OF_MULTIPLICATION = 4.5
-"""Of a kernel without tiles: two loads, the FFMA, and what addresses take."""
+INSTRUCTIONS_OF_MULTIPLICATION = 6.56
+"""Of a kernel without tiles: two loads, the FFMA, and what addresses take; nvcc writes 105 for UNROLLED of them."""
 FEW_LOADS, WIDEST = 3, 4
 """Loads of a thread, and elements of each, up to which and from which on nvcc leaves them where they stand."""
 LINE_WORDS = LINE_BYTES // 4
