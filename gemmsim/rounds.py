@@ -102,20 +102,24 @@ def launch_rounds(
 
     writing = _share_cycles(blocks, device, known.l2_write_bytes_per_s, known.l2_write_bytes_per_cycle_per_sm)
     result = _result_bytes(problem, kernel, tiling, widths) * writing
+    turnover = times.block_turnover_cycles
     meeting = (of.split_cycles + _adding_cycles(tiling, hit)) * (tiling.split_k > 1)
     filling = tiling.stages * demand.moving if kernel.copies else 0.0  # of the ring, before the first tile is read
 
-    def wave(resident: Any, latency: Any, cycles: Any, following: Any = None) -> Any:
-        """Cycles of a wave; behind another, the beginnings and ends of its blocks and their computing hide each
-        other."""
-        inside, ends = steps * cycles, latency + resident * result + meeting + filling
+    def wave(resident: Any, latency: Any, chain: Any, following: Any = None) -> Any:
+        """Cycles of a wave. Behind another, blocks begin and end while others compute: then each queues for whatever
+        it needs most, through all of its life."""
+        ends = latency + meeting + filling
+        alone = steps * served(users * resident, most, chain) + ends + resident * result
         if following is None:
-            return inside + ends
-        return inside + ends - (following & (resident > 1)) * np.minimum(inside, ends)
+            return alone
+        turned_over = served(
+            users * resident, np.maximum(steps * most, result / users), steps * chain + ends + turnover + result
+        )
+        return np.where(following, turned_over, alone)
 
     begun, more, rest, left = full > 0, np.maximum(0.0, full - 1), left > 0, np.maximum(1.0, left)
     first_chain = next_chain = last_chain = chain(*cold)
-    first = following = served(users * resident, most, first_chain)
     later: Any = cold[0]
     latest: Any = cold[0]
     if np.any(fits_in_l2(problem, device)):
@@ -124,11 +128,10 @@ def launch_rounds(
         later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
         next_chain = chain(later, again_later)
         last_chain = np.where(begun, next_chain, first_chain)
-        following = served(users * resident, most, next_chain)
         latest = np.where(begun, later, cold[0])
     fetching = np.maximum(0.0, demand.code * times.code_cycles - demand.alone)  # in the first pass
-    cycles = fetching + begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
-    cycles = cycles + rest * wave(left, latest, served(users * left, most, last_chain), begun)
+    cycles = fetching + begun * wave(resident, cold[0], first_chain) + more * wave(resident, later, next_chain, True)
+    cycles = cycles + rest * wave(left, latest, last_chain, begun)
     return LaunchRounds(cycles[()], steps, ((begun, first_chain), (more, next_chain), (rest, last_chain)))
 
 
