@@ -35,8 +35,9 @@ LOADS_WITHOUT_ADDRESS, WORDS_OF_ADDRESS = 3, 3
 """Loads under way where their addresses come from local memory, and words there of each such address."""
 WORDS_TOGETHER = 4
 """Words of local memory that are loaded before the first of them is waited for."""
-UNROLLED_FFMA = 4
-"""FFMA of a thread and tile, up to which the compiler unrolls the loop over tiles and loads two at once."""
+UNROLLED_FFMA, UNROLLED_SQUARE_FFMA = 4, 8
+"""FFMA of a thread and tile, up to which the compiler unrolls the loop over tiles and loads two at once; more where
+tiles of A and B have as many elements, so that one guard serves both."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ def spills(kernel: Kernel, tiling: Tiling, widths: Widths, registers: Any, spill
     else:
         without_address = np.minimum(loads, spilled / WORDS_OF_ADDRESS)
         batches = 1 + loads / LOADS_UNDER_WAY + np.maximum(0, without_address / LOADS_WITHOUT_ADDRESS - 1)
-    tiny = tiling.thread_m * tiling.thread_n * tiling.block_k <= UNROLLED_FFMA
+    unrolled = np.where(tiling.block_m == tiling.block_n, UNROLLED_SQUARE_FFMA, UNROLLED_FFMA)
+    tiny = tiling.thread_m * tiling.thread_n * tiling.block_k <= unrolled
     return Spills(
         warps * (spilled + 2 * again), warps * spilled, again / WORDS_TOGETHER, batches * np.where(tiny, 0.5, 1.0)
     )
