@@ -26,6 +26,7 @@ from gemmsim.demands import Scalars, scalars
 from gemmsim.device import DATA, Device, device
 from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS, REGISTER_BYTES, Kernel
+from gemmsim.load_schedules import load_schedule
 from gemmsim.predict import counted_shared, resident_blocks
 from gemmsim.problem import Problem
 from gemmsim.records import Record
@@ -68,13 +69,13 @@ def _measured(kernel: Kernel, of: Sequence[tuple[str, Record]], on: Device) -> M
     widths = kernel.widths(problem, tiling)
     launch = partial(
         launch_rounds, problem, kernel, tiling, widths, on, counted_shared(kernel, tiling, widths, 4), resident,
-        registers, local // REGISTER_BYTES,
+        registers, local // REGISTER_BYTES, schedule=load_schedule(kernel, problem, tiling, on.capability),
     )  # fmt: skip
     known = calibration(on)
     assert known.clock_hz
     assert known.launch_overhead_s
     return Measured(
-        lambda chosen: launch(chosen).cycles / known.clock_hz + known.launch_overhead_s,
+        lambda chosen: launch(of=chosen).cycles / known.clock_hz + known.launch_overhead_s,
         np.array([record.median_s for _, record in of]),
         np.array([campaign for campaign, _ in of]),
     )

@@ -21,6 +21,7 @@ from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES, TAG_SLOTS
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
+from gemmsim.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
 from gemmsim.problem import Problem, ceil_div, common_power
 from gemmsim.spills import Spills, carried, spills
@@ -121,9 +122,11 @@ def demand_of(
     spilled: Any,
     resident: Any,
     of: Scalars,
+    schedule: LoadSchedule = UNKNOWN,
 ) -> Demand:
     """The demand of a tile of k, or of UNROLLED multiplications of each thread where nothing is staged; of so many
-    `resident` blocks the slowest at the edges counts where all are there at once."""
+    `resident` blocks the slowest at the edges counts where all are there at once. What `schedule` does not know is as
+    usual."""
     cores, warps = device.schedulers_per_sm, ceil_div(tiling.threads, WARP_SIZE)
     size, lacking = problem.element_bytes, spills(kernel, tiling, widths, registers, spilled)
     if not kernel.staged:
@@ -137,6 +140,7 @@ def demand_of(
         lacking = replace(lacking, batches=np.where(at_once, 1.0, of.unstaged_latencies))
         below = bytes_ * _below(problem, device, bytes_, problem.k / UNROLLED, tiling)
         return Demand(work, work, 0.0, below, 1.0, lacking)
+    schedule = schedule.or_else(lacking.batches, _exposed(kernel, tiling, widths, of))
     _, loads = carried(tiling, widths)
     ffma = tiling.block_m * tiling.block_n * tiling.block_k / device.fp32_lanes_per_sm * of.pace.get(kernel.name, 0.0)
     computing = ffma + shared.loads / cores * of.shared_request_cycles + lacking.lines / cores
@@ -162,7 +166,8 @@ def demand_of(
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
     below = bytes_ * _below(problem, device, bytes_, grid(problem, tiling).steps, tiling)
     work = joined(computing + moving, read + moved)
-    return Demand(work, alone, storing, below, _exposed(kernel, tiling, widths, of), lacking, instructions)
+    lacking = replace(lacking, batches=schedule.batches)
+    return Demand(work, alone, storing, below, schedule.exposed, lacking, instructions)
 
 
 def _moved(

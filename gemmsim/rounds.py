@@ -19,6 +19,7 @@ from gemmsim.coalescing import LINE_BYTES
 from gemmsim.demands import UNROLLED, Scalars, SharedWork, demand_of, joined, or_else, scalars, served, timing_of
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Widths
+from gemmsim.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.pipeline.waves import fits_in_l2
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
@@ -55,11 +56,12 @@ def launch_rounds(
     registers: Any,
     spilled: Any = 0,
     of: Scalars | None = None,
+    schedule: LoadSchedule = UNKNOWN,
 ) -> LaunchRounds:
     """The cycles of a launch, events not counted.
 
     `shared` is of a block and tile; a thread has so many `registers`, and `spilled` words of
-    local memory. Sizes, tiling fields and the rest may be arrays that broadcast together. Valid for whole launches of
+    local memory; its loop waits for loads by the `schedule`, where that is known. Sizes, tiling fields and the rest may be arrays that broadcast together. Valid for whole launches of
     one kernel on an empty GPU whose L2 holds nothing of A and B.
     """
     of, known = of or scalars(), calibration(device)
@@ -76,7 +78,7 @@ def launch_rounds(
     full = np.floor(blocks / at_once)
     left = np.ceil((blocks - full * at_once) / device.sms)
 
-    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, resident, of)
+    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, resident, of, schedule)
     spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
     barriers = 0 if not kernel.staged else 1 if kernel.prefetches else 2
     barrier = barriers * (times.barrier_cycles + times.arrival_cycles * warps)
