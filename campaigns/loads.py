@@ -15,6 +15,7 @@ from gemmsim.load_schedules import COLUMNS, SHIPPED, UNKNOWN, schedule_of
 from gemmsim.pipeline import programs
 from gemmsim.pipeline.program import Program
 from gemmsim.register_table import Row, write_table
+from gemmsim.tiling import FIELDS, Tiling
 
 DEVICE = "h200"
 DIGITS = 3
@@ -25,8 +26,8 @@ def rows(of: Iterable[programs.Row], capability: str) -> Iterator[Row]:
     for each in of:
         if not kernel(each.kernel).staged:
             continue
-        extents = (each.macros.get(name, 1) for name in ("BLOCK_K", "THREAD_M", "THREAD_N"))
-        found = schedule_of(Program.from_dict(dict(each.program)), *extents)
+        tiling = Tiling.unchecked(**{name: each.macros.get(name.upper(), 1) for name in FIELDS})
+        found = schedule_of(Program.from_dict(dict(each.program)), tiling)
         if found is not UNKNOWN:
             loads = {capability: (round(found.batches, DIGITS), round(found.exposed, DIGITS))}
             yield Row(each.kernel, each.macros, sources=each.sources, loads=loads)

@@ -50,8 +50,8 @@ def _known(found: Any, otherwise: Any) -> Any:
     return np.where(np.isnan(found), otherwise, found)
 
 
-def schedule_of(program: Program, block_k: int, thread_m: int, thread_n: int) -> LoadSchedule:
-    """The schedule of a compiled kernel with such tiles; UNKNOWN where its loop has no global loads.
+def schedule_of(program: Program, tiling: Tiling) -> LoadSchedule:
+    """The schedule of a compiled kernel that stages tiles; UNKNOWN where its loop has no global loads.
 
     What is asked for after a wait for other loads comes a latency later than these: it is of another batch.
     """
@@ -71,7 +71,7 @@ def schedule_of(program: Program, block_k: int, thread_m: int, thread_n: int) ->
                 under_way[step.written] = arrived + 1, now
     if not shares:
         return UNKNOWN
-    tiles = program.loop_ffma / (block_k * thread_m * thread_n)
+    tiles = program.loop_ffma / (tiling.block_k * tiling.thread_m * tiling.thread_n)
     return LoadSchedule((arrived - begun) / tiles, max(0.0, shares[0]))
 
 
