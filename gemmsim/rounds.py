@@ -108,17 +108,17 @@ def launch_rounds(
     meeting = (of.split_cycles + _adding_cycles(tiling, hit)) * (tiling.split_k > 1)
     filling = tiling.stages * demand.moving if kernel.copies else 0.0  # of the ring, before the first tile is read
 
-    def wave(resident: Any, latency: Any, chain: Any, following: Any = None) -> Any:
-        """Cycles of a wave. Behind another, blocks begin and end while others compute: then each queues for whatever
-        it needs most, through all of its life."""
-        ends = latency + meeting + filling
-        alone = steps * served(users * resident, most, chain) + ends + resident * result
-        if following is None:
-            return alone
-        turned_over = served(
-            users * resident, np.maximum(steps * most, result / users), steps * chain + ends + turnover + result
-        )
-        return np.where(following, turned_over, alone)
+    ends = meeting + filling
+
+    def first_wave(resident: Any, latency: Any, chain: Any) -> Any:
+        """Cycles of a wave whose blocks begin together and end together."""
+        return steps * served(users * resident, most, chain) + latency + ends + resident * result
+
+    def later_wave(resident: Any, latency: Any, chain: Any) -> Any:
+        """Cycles of a wave behind another, whose blocks begin and end while others compute: each queues for what it
+        needs most, through all of its life."""
+        longest = np.maximum(steps * most, result / users)
+        return served(users * resident, longest, steps * chain + latency + turnover + ends + result)
 
     begun, more, rest, left = full > 0, np.maximum(0.0, full - 1), left > 0, np.maximum(1.0, left)
     first_chain = next_chain = last_chain = chain(*cold)
@@ -132,8 +132,13 @@ def launch_rounds(
         last_chain = np.where(begun, next_chain, first_chain)
         latest = np.where(begun, later, cold[0])
     fetching = np.maximum(0.0, demand.code * times.code_cycles - demand.alone)  # in the first pass
-    cycles = fetching + begun * wave(resident, cold[0], first_chain) + more * wave(resident, later, next_chain, True)
-    cycles = cycles + rest * wave(left, latest, last_chain, begun)
+    cycles = fetching + begun * first_wave(resident, cold[0], first_chain)
+    if np.any(begun):
+        cycles = cycles + more * later_wave(resident, later, next_chain)
+        last = np.where(begun, later_wave(left, latest, last_chain), first_wave(left, latest, last_chain))
+    else:
+        last = first_wave(left, latest, last_chain)
+    cycles = cycles + rest * last
     return LaunchRounds(cycles[()], steps, ((begun, first_chain), (more, next_chain), (rest, last_chain)))
 
 
