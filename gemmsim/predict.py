@@ -109,10 +109,10 @@ def predict(
     """Predict the time of a launch; its cost does not grow with m, n and k.
 
     `registers_per_thread` is the compiler's count where known, and `local_bytes` the local memory of a thread that goes
-    with it; without them those of the shipped table are
-    used, or where it has none an estimate, and marked; `ports` likewise is of the compiled kernel where
-    known, else from the table or what is usual; and so is the `schedule` by which its loop waits for loads. Raises InputError when the kernel does not take the
-    tiling or the device cannot hold its tiles. Sizes and tiling fields may be int64 arrays that broadcast together.
+    with it; without them those of the shipped table are used, or where it has none an estimate, and marked; `ports`
+    likewise is of the compiled kernel where known, else from the table or what is usual, and so is the `schedule` by
+    which its loop waits for loads. Raises InputError when the kernel does not take the tiling or the device cannot hold
+    its tiles. Sizes and tiling fields may be int64 arrays that broadcast together.
     """
     require_one_shape(problem.m, problem.n, problem.k, *vars(tiling).values())
     kernel.check(tiling, device, problem)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmsim.calibration import calibration
+from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES
 from gemmsim.demands import UNROLLED, Scalars, SharedWork, demand_of, joined, or_else, scalars, served, timing_of
 from gemmsim.device import Device
@@ -60,9 +60,9 @@ def launch_rounds(
 ) -> LaunchRounds:
     """The cycles of a launch, events not counted.
 
-    `shared` is of a block and tile; a thread has so many `registers`, and `spilled` words of
-    local memory; its loop waits for loads by the `schedule`, where that is known. Sizes, tiling fields and the rest may be arrays that broadcast together. Valid for whole launches of
-    one kernel on an empty GPU whose L2 holds nothing of A and B.
+    `shared` is of a block and tile; a thread has so many `registers`, and `spilled` words of local memory; its loop
+    waits for loads by the `schedule`, where that is known. Sizes, tiling fields and the rest may be arrays that
+    broadcast together. Valid for whole launches of one kernel on an empty GPU whose L2 holds nothing of A and B.
     """
     of, known = of or scalars(), calibration(device)
     missed = or_else(known.cold_latency_cycles, or_else(known.dram_latency_cycles, 700.0))
@@ -102,8 +102,7 @@ def launch_rounds(
             return joined(alone + barrier, arrived / np.maximum(1, tiling.stages - 1))
         return np.maximum(alone, begun_with * first + exposed) + (more_batches * again + barrier)
 
-    writing = _share_cycles(blocks, device, known.l2_write_bytes_per_s, known.l2_write_bytes_per_cycle_per_sm)
-    result = _result_bytes(problem, kernel, tiling, widths) * writing
+    result = _result_bytes(problem, kernel, tiling, widths) * write_cycles(blocks, device, known)
     turnover = times.block_turnover_cycles
     meeting = (of.split_cycles + _adding_cycles(tiling, hit)) * (tiling.split_k > 1)
     filling = tiling.stages * demand.moving if kernel.copies else 0.0  # of the ring, before the first tile is read
@@ -149,11 +148,12 @@ def _adding_cycles(tiling: Tiling, latency: Any) -> Any:
     return pieces * ceil_div(tiling.split_k, LOADED_TOGETHER) * latency
 
 
-def _share_cycles(blocks: Any, device: Device, all_of_them: float | None, one_alone: float | None) -> Any:
+def write_cycles(blocks: Any, device: Device, known: Calibration) -> Any:
     """Cycles of a multiprocessor for each byte that it writes: at its share of the rate of all that have a block, and
     no faster than it can alone."""
-    rate = or_else(all_of_them, device.l2_bytes_per_s / 2) / device.clock_hz / np.minimum(blocks, device.sms)
-    return 1 / (rate if one_alone is None else np.minimum(rate, one_alone))
+    rate = or_else(known.l2_write_bytes_per_s, device.l2_bytes_per_s / 2) / device.clock_hz
+    alone = or_else(known.l2_write_bytes_per_cycle_per_sm, rate)
+    return 1 / np.minimum(rate / np.minimum(blocks, device.sms), alone)
 
 
 def _result_bytes(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths) -> Any:
