@@ -39,9 +39,9 @@ LAYERS = (
     "registers", "machine_code", "port_shares", "port_streams", "stream_records", "sub_core", "edges", "explain",
     "roofline", "pipeline", "spills", "load_schedules", "demands", "rounds", "predict", "simulated_times", "routes",
     "tables", "quick_times", "error_bars", "rearrange", "ranking", "clblast", "kernel_tuner", "fix", "records",
-    "record_files", "whole_files", "held_out", "loop_shares", "ladder", "why", "sensible", "constraints", "spaces", "scoring", "landscapes", "refinement",
-    "search", "sensitivity", "scenes", "tuner", "compare", "options", "answers", "narrate", "narrate_why", "gpu",
-    "measure", "cluster", "console", "show", "plots", "report", "completion", "commands", "cli", "__main__",
+    "record_files", "whole_files", "held_out", "loop_shares", "ladder", "why", "sensible", "constraints", "spaces",
+    "scoring", "landscapes", "refinement", "search", "sensitivity", "scenes", "tuner", "compare", "options", "answers",
+    "narrate", "narrate_why", "gpu", "measure", "cluster", "console", "show", "plots", "report", "completion", "commands", "cli", "__main__",
 )  # fmt: skip
 """The modules from the bottom up: each may import those before it, none after it."""
 
