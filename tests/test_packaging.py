@@ -41,7 +41,8 @@ LAYERS = (
     "tables", "quick_times", "error_bars", "rearrange", "ranking", "clblast", "kernel_tuner", "fix", "records",
     "record_files", "whole_files", "held_out", "loop_shares", "ladder", "why", "sensible", "constraints", "spaces",
     "scoring", "landscapes", "refinement", "search", "sensitivity", "scenes", "tuner", "compare", "options", "answers",
-    "narrate", "narrate_why", "gpu", "measure", "cluster", "console", "show", "plots", "report", "completion", "commands", "cli", "__main__",
+    "narrate", "narrate_why", "gpu", "measure", "cluster", "console", "show", "plots", "report", "completion",
+    "commands", "cli", "__main__",
 )  # fmt: skip
 """The modules from the bottom up: each may import those before it, none after it."""
 
