@@ -29,7 +29,7 @@ from gemmsim.kernel_rules import (
     vector_rules,
     warp_rules,
 )
-from gemmsim.problem import Count, Problem, ceil_div, common_power
+from gemmsim.problem import Count, Problem, ceil_div, common_power, either, larger, smaller, some_array
 from gemmsim.register_needs import registers_needed
 from gemmsim.rules import Rule, check
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
@@ -350,10 +350,10 @@ class Kernel:
         """What one block takes by the estimate of `register_needs.py`, rounded up to 8: as many registers as a thread
         can have of a block that still starts, and the others spill."""
         needed, spared = registers_needed(self, tiling, widths)
-        needed, most = np.ceil(needed / 8) * 8, np.minimum(MOST_REGISTERS, most_registers(tiling))
-        registers = np.minimum(np.maximum(_squeezed(needed, tiling), LEAST_REGISTERS), most)
-        spilled = np.maximum(0, needed - np.floor(spared) - most)
-        taken = registers.astype(np.int64) if _array(registers) else int(registers)
+        needed, most = np.ceil(needed / 8) * 8, smaller(MOST_REGISTERS, most_registers(tiling))
+        registers = smaller(larger(_squeezed(needed, tiling), LEAST_REGISTERS), most)
+        spilled = larger(0, needed - np.floor(spared) - most)
+        taken = registers.astype(np.int64) if some_array((registers,)) else int(registers)
         return Resources(tiling.threads, taken, self.shared_bytes(tiling), "estimate", spilled)
 
     def describe(self, tiling: Tiling) -> str:
@@ -378,10 +378,6 @@ def _version(capability: str) -> tuple[int, ...]:
     return tuple(map(int, capability.split(".")))
 
 
-def _array(*values: Any) -> bool:
-    return any(np.ndim(value) for value in values)
-
-
 def _widest(*multiples: Count) -> Count:
     """The widest of 4, 2 and 1 elements that divides them all: keeps every access aligned."""
     return common_power(4, *multiples)
@@ -392,12 +388,12 @@ def _squeezed(needed: Any, tiling: Tiling) -> Any:
     third."""
     of_block = 1.0 * ceil_div(tiling.warps, SUB_CORES)
     blocks = np.floor(LANE_REGISTERS * (1 + SAVED) / (of_block * needed))
-    fit = np.floor(LANE_REGISTERS / 8 / (of_block * np.maximum(2, blocks))) * 8
-    return np.where((blocks == 2) | (blocks == 3), np.minimum(needed, fit), needed)
+    fit = np.floor(LANE_REGISTERS / 8 / (of_block * larger(2, blocks))) * 8
+    return either((blocks == 2) | (blocks == 3), smaller(needed, fit), needed)
 
 
 def _extents(tiling: Tiling) -> Any:
-    if _array(*(getattr(tiling, name) for name in FIELDS)):
+    if some_array(vars(tiling).values()):
         return "of one configuration"
     return f"{tiling.block_m}x{tiling.block_n}x{tiling.block_k}"
 

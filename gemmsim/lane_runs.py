@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Literal
 
@@ -22,52 +23,70 @@ ONCE = range(1)
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of up to 32 neighbouring items, one for each instruction of each warp.
+    """Runs of up to 32 neighbouring items, one for each instruction of each warp of a block of so many `threads`.
 
-    Items are the threads of a block, or the vectors of a tile; item i is number i % per_row in row
-    i // per_row. `first` and `lanes` have the shape (instructions, warps): the first item of the run, and how many
-    it has, 0 where the warp has nothing to do.
+    Items are these threads, or the vectors of a tile that they carry step by step (`Carrier` in kernels/common.cuh);
+    item i is number i % per_row in row i // per_row.
     """
 
-    first: Lanes
-    lanes: Lanes
+    items: int
     per_row: int
+    threads: int
+
+    @cached_property
+    def first(self) -> Lanes:
+        """The first item of each run: (instructions, warps)."""
+        steps = np.arange(ceil_div(self.items, self.threads), dtype=np.int64)[:, None]
+        return steps * self.threads + self._first_threads
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        """How many items each run has, 0 where the warp has nothing to do."""
+        some = np.minimum(self.threads - self._first_threads, self.items - self.first)
+        return np.minimum(np.maximum(some, 0), WARP_SIZE)
+
+    @property
+    def _first_threads(self) -> Lanes:
+        return np.arange(0, self.threads, WARP_SIZE, dtype=np.int64)
 
     def spread(self) -> tuple[Lanes, Lanes, Mask]:
         """(row, number in its row, whether there is one) of every lane's item: (instructions, 1, warps, 32)."""
-        item = self.first[:, None, :, None] + LANE
-        return item // self.per_row, item % self.per_row, self.lanes[:, None, :, None] > LANE
+        return _spread(self.first, self.lanes, self.per_row)
 
-    def alike(self, period: int, slides: bool) -> tuple[Runs, Lanes]:
-        """One of all runs that are `period` rows apart, moved to the first rows, and how many those are.
 
-        Where a run within one row `slides`, it makes no difference either where in the row it starts.
-        """
-        first, lanes = (each[self.lanes > 0] for each in (self.first, self.lanes))
-        if slides:
-            first = np.where(first % self.per_row + lanes <= self.per_row, first // self.per_row * self.per_row, first)
-        kinds = first % (period * self.per_row) * (WARP_SIZE + 1) + lanes
-        if (kinds == kinds[0]).all():
-            kinds, times = kinds[:1], np.array([len(kinds)])
-        else:
-            kinds, times = np.unique(kinds, return_counts=True)
-        first, lanes = np.divmod(kinds, WARP_SIZE + 1)
-        return Runs(first[None], lanes[None], self.per_row), times
+def _spread(first: Lanes, lanes: Lanes, per_row: int) -> tuple[Lanes, Lanes, Mask]:
+    row, number = np.divmod(first[:, None, :, None] + LANE, per_row)
+    return row, number, lanes[:, None, :, None] > LANE
+
+
+@lru_cache(maxsize=2**12)
+def alike(runs: Runs, period: int, slides: bool) -> tuple[Lanes, Lanes, Mask, Lanes]:
+    """As `Runs.spread`, but one of all runs that are `period` rows apart, moved to the first rows, as the warps of one
+    instruction; and how many those are.
+
+    Where a run within one row `slides`, it makes no difference either where in the row it starts.
+    """
+    some, per_row = runs.lanes > 0, runs.per_row
+    first, lanes = runs.first[some], runs.lanes[some]
+    if slides:
+        first = np.where(first % per_row + lanes <= per_row, first // per_row * per_row, first)
+    kinds = first % (period * per_row) * (WARP_SIZE + 1) + lanes
+    if (kinds == kinds[0]).all():  # as most are
+        kinds, times = kinds[:1], np.array([len(kinds)])
+    else:
+        kinds, times = np.unique(kinds, return_counts=True)
+    first, lanes = np.divmod(kinds[None], WARP_SIZE + 1)
+    return *_spread(first, lanes, per_row), times
 
 
 def runs_of_threads(tiling: Tiling) -> Runs:
     """The threads of each warp, row by row of thread tiles."""
-    first = np.arange(0, tiling.threads, WARP_SIZE, dtype=np.int64)[None]
-    return Runs(first, np.minimum(WARP_SIZE, tiling.threads - first), tiling.thread_columns)
+    return Runs(tiling.threads, tiling.thread_columns, tiling.threads)
 
 
 def runs_of_vectors(rows: int, columns: int, width: int, threads: int) -> Runs:
-    """The vectors of a tile that each warp carries, step by step: `Carrier` in kernels/common.cuh."""
-    vectors = rows * columns // width
-    thread = np.arange(0, threads, WARP_SIZE, dtype=np.int64)
-    first = np.arange(ceil_div(vectors, threads), dtype=np.int64)[:, None] * threads + thread
-    lanes = np.clip(np.minimum(threads - thread, vectors - first), 0, WARP_SIZE)
-    return Runs(first, lanes, columns // width)
+    """The vectors of a tile, row by row."""
+    return Runs(rows * columns // width, columns // width, threads)
 
 
 def pairs(outer: range, inner: range) -> tuple[Lanes, Lanes]:

@@ -45,7 +45,7 @@ class PortShare:
     source: str
 
     def __post_init__(self) -> None:
-        good = (np.asarray(self.fraction) > 0) & (np.asarray(self.ideal_fraction) <= 1)
+        good = (self.fraction > 0) & (self.ideal_fraction <= 1)
         require(good, "shares {f} and {i} of the peak; allowed: above 0, to 1", f=self.fraction, i=self.ideal_fraction)
 
     @property

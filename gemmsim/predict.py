@@ -23,7 +23,7 @@ from gemmsim.launch_waves import Waves
 from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.port_shares import PortShare, port_share
-from gemmsim.problem import Count, Problem, ceil_div, numbered, require_one_shape
+from gemmsim.problem import Count, Problem, ceil_div, numbered, require_one_shape, some_array
 from gemmsim.rounds import launch_rounds
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
@@ -210,7 +210,7 @@ def block_extents(problem: Problem, kernel: Kernel, tiling: Tiling) -> tuple[Any
 def counted_shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) -> SharedWork:
     """Of a block and tile of k; where arrays come in, each distinct case once."""
     given = [*(getattr(tiling, name) for name in FIELDS), *vars(widths).values()]
-    if not any(np.ndim(each) for each in given):
+    if not some_array(given):
         loads, stores = shared_per_tile(kernel, tiling, widths, element_bytes)
         return SharedWork(loads.wavefronts, loads.requests, stores.wavefronts, stores.requests)
     shape = np.broadcast_shapes(*map(np.shape, given))

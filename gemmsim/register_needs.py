@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Protocol
 
-import numpy as np
-
 from gemmsim.device import DATA
-from gemmsim.problem import Count, ceil_div
+from gemmsim.problem import Count, ceil_div, smaller
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 FILE = DATA / "register_needs.toml"
@@ -89,7 +87,7 @@ def held(kernel: Traits, tiling: Tiling, widths: Accesses) -> dict[str, Count]:
         "operands": tiling.thread_m * run + tiling.thread_n,
         "smooth": vectors_a + vectors_b - rough,
         "rough": rough,
-        "first": np.minimum(FIRST, vectors_a + vectors_b),
+        "first": smaller(FIRST, vectors_a + vectors_b),
     }
     if kernel.prefetches and not kernel.copies:
         found["carried"] = vectors_a * widths.global_a + vectors_b * widths.global_b

@@ -84,8 +84,7 @@ class Tiling:
     def unchecked(cls, **values: Any) -> Tiling:
         """A tiling of which nothing is checked, for rules to be asked about; it has the fields that are given."""
         tiling = object.__new__(cls)
-        for name, value in values.items():
-            object.__setattr__(tiling, name, value)
+        vars(tiling).update(values)
         return tiling
 
     @property

@@ -153,11 +153,10 @@ def operand_costs(
     costs = []
     for access in accesses_to(operand, kernel, tiling, widths):
         passes = access.passes(element_bytes)
+        counts = passes.ideal_wavefronts > 0, passes.wavefronts, passes.ideal_wavefronts
         costs.append(
             AccessCost(
-                int((access.times * access.active.any(axis=-1)).sum()),
-                int((access.times * passes.wavefronts).sum()),
-                int((access.times * passes.ideal_wavefronts).sum()),
+                *(int((each @ access.times).sum()) for each in counts),
                 access.name,
                 access.direction,
                 8 * access.width * element_bytes,
