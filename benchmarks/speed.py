@@ -24,11 +24,16 @@ import brute
 from gemmsim.banks import passes
 from gemmsim.device import device
 from gemmsim.kernels import kernel
+from gemmsim.lane_runs import alike
 from gemmsim.occupancy import occupancy
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
+from gemmsim.register_table import row_of_sizes
 from gemmsim.tiling import Tiling
 from gemmsim.traffic import access_costs, operand_costs, traffic
+
+CACHES = (access_costs, operand_costs, alike, row_of_sizes)
+"""What is kept of tilings that have been seen."""
 
 EXPLAIN = ("explain", "2048", "--kernel", "double_buffer", "--tile", "128x128x8", "--thread", "8x8", "--json")
 H200 = device("h200")
@@ -76,24 +81,25 @@ def promises() -> list[tuple[str, float, float]]:
         ("import gemmsim, beyond NumPy", best_s(lambda: python("-c", "import numpy, gemmsim"), 10) - numpy_s, 0.150),
         ("the whole model, beyond NumPy", best_s(lambda: python("-c", "import gemmsim.compare"), 10) - numpy_s, 0.150),
         ("one prediction, size not seen before", best_s(lambda: predict(fresh(), KERNEL, TILING, H200), 200), 0.001),
+        ("one prediction, tiling not seen before", unseen_tilings_s(), 0.001),
         ("one traffic, size not seen before", best_s(lambda: traffic(fresh(), KERNEL, TILING), 50), 0.050),
         ("gemmsim explain, from the shell", best_s(lambda: python("-m", "gemmsim", *EXPLAIN), 5), 1.0),
     ]
 
 
 def unseen_tilings_s() -> float:
-    """Seconds of a prediction in a tiling that no cache has seen, on average over some, each the best of several."""
+    """Seconds of a prediction in a tiling of which no cache knows anything, so that every lane is counted: on average
+    over some, each the best of several."""
     shapes = itertools.product((64, 96, 128), (64, 128), (8, 16), (4, 8), (4, 8), (0, 4))
     names = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a")
     tilings = [KERNEL.tiling(**dict(zip(names, shape, strict=True))) for shape in shapes]
-    best: dict[Tiling, float] = {}
-    for _ in range(5):
-        for cached in (access_costs, operand_costs):
+
+    def unseen_s(tiling: Tiling) -> float:
+        for cached in CACHES:
             cached.cache_clear()
-        for tiling in tilings:
-            time_s = best_s(lambda tiling=tiling: predict(CUBE, KERNEL, tiling, H200), 1)  # type: ignore[misc]
-            best[tiling] = min(time_s, best.get(tiling, time_s))
-    return statistics.mean(best.values())
+        return best_s(lambda: predict(CUBE, KERNEL, tiling, H200), 1)
+
+    return statistics.mean(min(unseen_s(tiling) for _ in range(10)) for tiling in tilings)
 
 
 def ratios() -> list[tuple[str, float, float]]:
@@ -148,7 +154,6 @@ def main() -> int:
     for what, time_s, most_s in promises():
         kept &= time_s <= most_s
         print(f"{what:46} {time_s * 1e3:9.3f} ms, at most {most_s * 1e3:.0f} ms")
-    print(f"{'one prediction, tiling not seen before':46} {unseen_tilings_s() * 1e3:9.3f} ms, every lane counted")
     for what, ours_s, reference_s in ratios():
         print(f"{what:46} {ours_s * 1e3:9.3f} ms / {reference_s * 1e3:9.3f} ms: ratio {reference_s / ours_s:.1f}")
     sizes = np.arange(1, 100_001)

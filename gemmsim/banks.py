@@ -227,7 +227,8 @@ def units(addresses: Lanes, active: Mask, width_bytes: int) -> tuple[Lanes, int]
 def _merges(unit: Lanes) -> Mask:
     """Whether each warp's load, of units as `units` has them that are whole accesses, merges neighbouring groups."""
     own, other = unit[:, None], unit[:, FACING]
-    return ((own == other) | (own | other < 0)).all(axis=2).any(axis=1)
+    merges: Mask = ((own == other) | (own | other < 0)).all(axis=2).any(axis=1)
+    return merges
 
 
 def group_passes(unit: Lanes, units_per_pass: int, group_lanes: int) -> Lanes:

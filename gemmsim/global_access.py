@@ -42,7 +42,7 @@ class GlobalAccess:
     @property
     def instructions(self) -> int:
         """Instructions that a thread executes."""
-        return len(self.runs.first) * len(self.moves_down) * len(self.moves_across)
+        return self.runs.instructions * len(self.moves_down) * len(self.moves_across)
 
 
 @dataclass(frozen=True)

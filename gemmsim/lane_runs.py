@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
 from typing import Literal
 
@@ -33,25 +33,20 @@ class Runs:
     per_row: int
     threads: int
 
-    @cached_property
-    def first(self) -> Lanes:
-        """The first item of each run: (instructions, warps)."""
-        steps = np.arange(ceil_div(self.items, self.threads), dtype=np.int64)[:, None]
-        return steps * self.threads + self._first_threads
-
-    @cached_property
-    def lanes(self) -> Lanes:
-        """How many items each run has, 0 where the warp has nothing to do."""
-        some = np.minimum(self.threads - self._first_threads, self.items - self.first)
-        return np.minimum(np.maximum(some, 0), WARP_SIZE)
-
     @property
-    def _first_threads(self) -> Lanes:
-        return np.arange(0, self.threads, WARP_SIZE, dtype=np.int64)
+    def instructions(self) -> int:
+        """Instructions of a warp."""
+        return ceil_div(self.items, self.threads)
+
+    def written_down(self) -> tuple[Lanes, Lanes]:
+        """(first item, how many, none or less where the warp has nothing to do) of each run: (instructions, warps)."""
+        before = np.arange(0, self.threads, WARP_SIZE, dtype=np.int64)
+        first = np.arange(self.instructions, dtype=np.int64)[:, None] * self.threads + before
+        return first, np.minimum(np.minimum(WARP_SIZE, self.threads - before), self.items - first)
 
     def spread(self) -> tuple[Lanes, Lanes, Mask]:
         """(row, number in its row, whether there is one) of every lane's item: (instructions, 1, warps, 32)."""
-        return _spread(self.first, self.lanes, self.per_row)
+        return _spread(*self.written_down(), self.per_row)
 
 
 def _spread(first: Lanes, lanes: Lanes, per_row: int) -> tuple[Lanes, Lanes, Mask]:
@@ -66,8 +61,9 @@ def alike(runs: Runs, period: int, slides: bool) -> tuple[Lanes, Lanes, Mask, La
 
     Where a run within one row `slides`, it makes no difference either where in the row it starts.
     """
-    some, per_row = runs.lanes > 0, runs.per_row
-    first, lanes = runs.first[some], runs.lanes[some]
+    (first, lanes), per_row = runs.written_down(), runs.per_row
+    some = lanes > 0
+    first, lanes = first[some], lanes[some]
     if slides:
         first = np.where(first % per_row + lanes <= per_row, first // per_row * per_row, first)
     kinds = first % (period * per_row) * (WARP_SIZE + 1) + lanes

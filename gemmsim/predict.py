@@ -23,7 +23,7 @@ from gemmsim.launch_waves import Waves
 from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.port_shares import PortShare, port_share
-from gemmsim.problem import Count, Problem, ceil_div, numbered, require_one_shape, some_array
+from gemmsim.problem import Count, Problem, ceil_div, either, larger, numbered, require_one_shape, some_array
 from gemmsim.rounds import launch_rounds
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
@@ -126,7 +126,7 @@ def predict(
     overhead_s = known.launch_overhead_s or LAUNCH_OVERHEAD_S
     terms = resource_times(problem, kernel, tiling, device, ports, shared)
     terms |= {"latency": rounds.latency / clock_hz, "launch": overhead_s}
-    spread = Waves(grid(problem, tiling).blocks, device.sms, np.maximum(1, resident.blocks_per_sm))
+    spread = Waves(grid(problem, tiling).blocks, device.sms, larger(1, resident.blocks_per_sm))
     return Prediction(
         problem,
         kernel,
@@ -135,7 +135,7 @@ def predict(
         terms,
         resources,
         resident,
-        np.where(resident.launches, spread.count, np.inf)[()],
+        either(resident.launches, spread.count, np.inf),
         ports,
         rounds.cycles / clock_hz + overhead_s,
         known.own,
@@ -189,7 +189,7 @@ def resource_times(
         "register_ports": ffma_s / ports.fraction,
         "issue": warp_instructions / device.schedulers_per_sm * busiest_s,
         "shared_memory": wavefronts * busiest_s,
-        "l1": np.maximum(
+        "l1": larger(
             (loaded_a + loaded_b) * problem.element_bytes / PASS_BYTES,
             global_requests * device.capability.request_interval_cycles,
         )

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import Any, TypeAlias
 
@@ -70,7 +71,7 @@ def fits(*products: tuple[Count, ...]) -> Any:
 
     Arrays are multiplied as floats here, because NumPy's whole numbers pass 2^63 in silence.
     """
-    if any(np.ndim(factor) for factors in products for factor in factors):
+    if some_array(chain.from_iterable(products)):
         total = sum(np.prod(np.broadcast_arrays(*factors), axis=0, dtype=float) for factors in products)
         return total < LARGEST_COUNT * (1 - 1e-10)
     return sum(math.prod(factors) for factors in products) <= LARGEST_COUNT

@@ -145,11 +145,12 @@ def many(problem: Problem, tiling: Tiling) -> bool:
 
 def row_of(kernel: Kernel, problem: Problem, tiling: Tiling) -> Row | None:
     """The row of one launch (whole numbers, no arrays), None where there is none for these sources."""
-    return _row(kernel, *_repeated(problem), tiling)
+    return row_of_sizes(kernel, *_repeated(problem), tiling)
 
 
 @lru_cache(maxsize=2**12)
-def _row(kernel: Kernel, n: int, k: int, tiling: Tiling) -> Row | None:
+def row_of_sizes(kernel: Kernel, n: int, k: int, tiling: Tiling) -> Row | None:
+    """The same for n and k as `_repeated` has them."""
     return _fresh(SHIPPED).get(key_of(kernel.name, kernel.macros(Problem(1, n, k), tiling)))
 
 

@@ -112,7 +112,7 @@ class _Plan:
         shape = (len(row), len(outer) * len(inner), *row.shape[2:])
         elements = _of_shape(self.place(row, number, *pairs(outer, inner)), shape).reshape(-1, *shape[2:])
         active = _of_shape(active, shape).reshape(elements.shape)
-        instructions = len(self.runs.first) * len(self.outer) * len(self.inner)
+        instructions = self.runs.instructions * len(self.outer) * len(self.inner)
         return SharedAccess(self.name, self.direction, self.width, elements, active, times, instructions, self.start)
 
 

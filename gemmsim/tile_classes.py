@@ -319,10 +319,11 @@ class _Block:
         stride_down, stride_across = (_stride(access, problem, axis) for axis in (access.down, access.across))
         move_down, move_across = np.array(access.moves_down)[:, None], np.array(access.moves_across)
         columns = np.clip(ceil_div(left_across - move_across, access.step_across), 0, runs.per_row)
-        row, number = np.divmod(runs.first, runs.per_row)
-        covered = (number + runs.lanes - 1) // runs.per_row + 1
-        some = (runs.lanes > 0) & ((number < columns.max()) | (covered > 1))
-        row, number, covered, lanes = row[some], number[some], covered[some], runs.lanes[some]
+        first, lanes = runs.written_down()
+        row, number = np.divmod(first, runs.per_row)
+        covered = (number + lanes - 1) // runs.per_row + 1
+        some = (lanes > 0) & ((number < columns.max()) | (covered > 1))
+        row, number, covered, lanes = row[some], number[some], covered[some], lanes[some]
         rows = np.clip(ceil_div(left_down - move_down, access.step_down) - row, 0, covered)
         # A run that is whole and within a row is the same wherever in the row it starts.
         moved = np.where(number + lanes <= columns.min(), number, 0)

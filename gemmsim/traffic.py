@@ -153,10 +153,11 @@ def operand_costs(
     costs = []
     for access in accesses_to(operand, kernel, tiling, widths):
         passes = access.passes(element_bytes)
-        counts = passes.ideal_wavefronts > 0, passes.wavefronts, passes.ideal_wavefronts
         costs.append(
             AccessCost(
-                *(int((each @ access.times).sum()) for each in counts),
+                int(((passes.ideal_wavefronts > 0) @ access.times).sum()),
+                int((passes.wavefronts @ access.times).sum()),
+                int((passes.ideal_wavefronts @ access.times).sum()),
                 access.name,
                 access.direction,
                 8 * access.width * element_bytes,
