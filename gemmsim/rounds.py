@@ -20,7 +20,7 @@ from gemmsim.demands import UNROLLED, Scalars, SharedWork, demand_of, joined, or
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.waves import fits_in_l2
-from gemmsim.problem import Problem, ceil_div
+from gemmsim.problem import Problem, ceil_div, either, larger, smaller, somewhere
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
 LOADED_TOGETHER = 16
@@ -71,7 +71,7 @@ def launch_rounds(
     steps = tiles.steps if kernel.staged else problem.k / UNROLLED
     # whole numbers as floats, which arrays divide several times as fast; exact below 2^52
     blocks = 1.0 * tiles.blocks
-    resident = np.minimum(np.maximum(1.0, blocks_per_sm), np.ceil(blocks / device.sms))
+    resident = smaller(larger(1.0, blocks_per_sm), np.ceil(blocks / device.sms))
     at_once = resident * device.sms
     full = np.floor(blocks / at_once)
     left = np.ceil((blocks - full * at_once) / device.sms)
@@ -80,13 +80,13 @@ def launch_rounds(
     spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
     barriers = 0 if not kernel.staged else 1 if kernel.prefetches else 2
     barrier = barriers * (times.barrier_cycles + times.arrival_cycles * warps)
-    begun_with, more_batches = np.minimum(1, spills.batches), np.maximum(0, spills.batches - 1)
+    begun_with, more_batches = smaller(1, spills.batches), larger(0, spills.batches - 1)
 
-    lacks = np.any(spills.held_lines)  # a great many do without, whose shared memory then does not matter
+    lacks = somewhere(spills.held_lines)  # a great many do without, whose shared memory then does not matter
     missing = spills.missing(resident, kernel.shared_bytes(tiling), device.capability) if lacks else 0.0
     alone = demand.alone + spills.waits * (times.l1_cycles + missing * hit)
     below = demand.below + missing * spills.lines * LINE_BYTES * times.load_cycles_per_byte
-    most = np.maximum(demand.work, below)
+    most = larger(demand.work, below)
     users = 1
     if not kernel.staged:  # no barrier binds the warps of a block: each queues for itself
         users, most, alone = warps, most / warps, alone / warps
@@ -97,8 +97,8 @@ def launch_rounds(
         of those that follow it."""
         if kernel.copies:
             arrived = first + demand.moving + barrier  # copies, asked for after a barrier, in one go; latencies vary
-            return joined(alone + barrier, arrived / np.maximum(1, tiling.stages - 1))
-        return np.maximum(alone, begun_with * first + exposed) + (more_batches * again + barrier)
+            return joined(alone + barrier, arrived / larger(1, tiling.stages - 1))
+        return larger(alone, begun_with * first + exposed) + (more_batches * again + barrier)
 
     result = _result_cycles(problem, kernel, tiling, widths, device, known.l2_write_bytes_per_s)
     meeting = (of.split_cycles + _adding_cycles(tiling, hit)) * (tiling.split_k > 1)
@@ -110,22 +110,22 @@ def launch_rounds(
         inside, ends = steps * cycles, latency + resident * result + meeting + filling
         if following is None:
             return inside + ends
-        return inside + ends - (following & (resident > 1)) * np.minimum(inside, ends)
+        return inside + ends - (following & (resident > 1)) * smaller(inside, ends)
 
-    begun, more, rest, left = full > 0, np.maximum(0.0, full - 1), left > 0, np.maximum(1.0, left)
+    begun, more, rest, left = full > 0, larger(0.0, full - 1), left > 0, larger(1.0, left)
     first_chain = next_chain = last_chain = chain(*cold)
     first = following = served(users * resident, most, first_chain)
     later: Any = cold[0]
     latest: Any = cold[0]
-    if np.any(fits_in_l2(problem, device)):
+    if somewhere(fits_in_l2(problem, device)):
         new_rows = tiling.block_m / (tiling.block_m + tiling.block_n)  # of A in each wave; B is known by then
-        again = np.where(fits_in_l2(problem, device), new_rows, 1.0)
+        again = either(fits_in_l2(problem, device), new_rows, 1.0)
         later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
         next_chain = chain(later, again_later)
-        last_chain = np.where(begun, next_chain, first_chain)
+        last_chain = either(begun, next_chain, first_chain)
         following = served(users * resident, most, next_chain)
-        latest = np.where(begun, later, cold[0])
-    fetching = np.maximum(0.0, demand.code * times.code_cycles - demand.alone)  # in the first pass
+        latest = either(begun, later, cold[0])
+    fetching = larger(0.0, demand.code * times.code_cycles - demand.alone)  # in the first pass
     cycles = fetching + begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
     cycles = cycles + rest * wave(left, latest, served(users * left, most, last_chain), begun)
     return LaunchRounds(cycles[()], steps, ((begun, first_chain), (more, next_chain), (rest, last_chain)))
@@ -142,8 +142,8 @@ def _result_cycles(
     problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths, device: Device, l2_write: float | None
 ) -> Any:
     """Cycles until a block's results are on their way: whole sectors of those that exist, for each store again."""
-    rows, columns = np.minimum(tiling.block_m, problem.m), np.minimum(tiling.block_n, problem.n)
-    again = 1 if kernel.warp_tiled else np.maximum(1, np.minimum(tiling.thread_n, 8) / widths.global_c)
-    through_sums = np.where(tiling.split_k > 1, 2.5, 1.0)
+    rows, columns = smaller(tiling.block_m, problem.m), smaller(tiling.block_n, problem.n)
+    again = 1 if kernel.warp_tiled else larger(1, smaller(tiling.thread_n, 8) / widths.global_c)
+    through_sums = either(tiling.split_k > 1, 2.5, 1.0)
     rate = or_else(l2_write, device.l2_bytes_per_s / 2) / device.sms / device.clock_hz
     return problem.element_bytes * rows * columns * again * through_sums / rate
