@@ -7,12 +7,14 @@ the reference's time over ours: how many times faster ours is.
 from __future__ import annotations
 
 import itertools
+import os
 import statistics
 import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import numpy as np
@@ -36,6 +38,7 @@ CACHES = (access_costs, operand_costs, alike, row_of_sizes)
 """What is kept of tilings that have been seen."""
 
 EXPLAIN = ("explain", "2048", "--kernel", "double_buffer", "--tile", "128x128x8", "--thread", "8x8", "--json")
+BYTECODE = TemporaryDirectory()
 H200 = device("h200")
 CUBE = Problem(4096, 4096, 4096)
 KERNEL = kernel("double_buffer")
@@ -54,8 +57,10 @@ def best_s(work: Callable[[], object], runs: int) -> float:
 
 
 def python(*arguments: str) -> None:
-    """A fresh interpreter, run to its end."""
-    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    """A fresh interpreter, run to its end; it keeps its bytecode, wherever this one does."""
+    kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": BYTECODE.name}
+    words = [sys.executable, *arguments]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **kept})
 
 
 def peak_bytes(work: Callable[[], object]) -> int:

@@ -36,7 +36,7 @@ class Runs:
     @property
     def instructions(self) -> int:
         """Instructions of a warp."""
-        return ceil_div(self.items, self.threads)
+        return int(ceil_div(self.items, self.threads))
 
     def written_down(self) -> tuple[Lanes, Lanes]:
         """(first item, how many, none or less where the warp has nothing to do) of each run: (instructions, warps)."""
