@@ -101,6 +101,12 @@ def test_bad_launches(refusal, options):
     assert BAD_LAUNCHES[options] in refusal(f"predict 64 {options}")
 
 
+def test_each_option_that_is_near_is_named_once(refusal):
+    near = refusal("search 64 --spread 2").partition("nearest: ")[2].split(", ")
+    assert "--where" in near
+    assert len(near) == len(set(near))
+
+
 def test_what_the_device_cannot_hold(refusal, answer):
     tile = "64 --kernel shared --tile 32x32x512"  # 4 x 512 x 64 bytes
     assert answer(f"explain {tile} --device h200")["shared_bytes"] == 131072
