@@ -17,8 +17,8 @@ from gemmsim import register_table
 from gemmsim.banks import BANK_BYTES, BANKS
 from gemmsim.device import Device
 from gemmsim.explain import MOST_PADDING
-from gemmsim.kernel_rules import swizzles
 from gemmsim.kernels import Kernel, Resources
+from gemmsim.kernels.rules import swizzles
 from gemmsim.occupancy import Occupancy
 from gemmsim.predict import resident_blocks
 from gemmsim.problem import Problem

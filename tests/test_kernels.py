@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gemmsim.device import device
 from gemmsim.errors import InputError
-from gemmsim.kernel_rules import swizzles
 from gemmsim.kernels import KERNELS, kernel, sources
+from gemmsim.kernels.rules import swizzles
 from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records

@@ -33,7 +33,7 @@ MAY_BE_HEAVY = {"console", "show", "plots", "report"}
 
 LAYERS = (
     "streams", "errors", "expressions", "units", "notebook", "problem", "rules", "tiling", "device", "occupancy",
-    "launch_waves", "cliffs", "occupancy_batch", "kernel_rules", "register_needs", "kernels", "register_table",
+    "launch_waves", "cliffs", "occupancy_batch", "kernels", "register_table",
     "banks", "older_banks", "calibration_files", "calibration", "coalescing", "patterns", "pattern_files",
     "warp_tiles", "lane_runs", "copy_costs", "shared_access", "global_access", "tile_classes", "traffic", "caches",
     "registers", "machine_code", "port_shares", "port_streams", "stream_records", "sub_core", "edges", "explain",
