@@ -23,16 +23,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import brute
 
+from gemmsim.accesses.costs import access_costs, operand_costs
+from gemmsim.accesses.lane_runs import alike
 from gemmsim.banks import passes
 from gemmsim.device import device
 from gemmsim.kernels import kernel
-from gemmsim.lane_runs import alike
 from gemmsim.occupancy import occupancy
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.register_table import row_of_sizes
 from gemmsim.tiling import Tiling
-from gemmsim.traffic import access_costs, operand_costs, traffic
+from gemmsim.traffic import traffic
 
 CACHES = (access_costs, operand_costs, alike, row_of_sizes)
 """What is kept of tilings that have been seen."""

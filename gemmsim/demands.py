@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmsim.accesses.warp_tiles import run_of_a
 from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES
 from gemmsim.device import DATA, Device
@@ -25,7 +26,6 @@ from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
 from gemmsim.problem import Problem, ceil_div, either, larger, smaller, somewhere
 from gemmsim.spills import Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
-from gemmsim.warp_tiles import run_of_a
 
 UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""

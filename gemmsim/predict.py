@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gemmsim import register_table
+from gemmsim.accesses.costs import shared_per_tile
 from gemmsim.banks import PASS_BYTES
 from gemmsim.calibration import calibration
 from gemmsim.demands import SharedWork, lanes_at_work
@@ -26,7 +27,7 @@ from gemmsim.port_shares import PortShare, port_share
 from gemmsim.problem import Count, Problem, ceil_div, either, larger, numbered, require_one_shape, some_array
 from gemmsim.rounds import launch_rounds
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
-from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
+from gemmsim.traffic import block_reads, partial_sums
 
 UNBUSY = ("latency", "launch")
 """Terms that are no resource's."""

@@ -11,6 +11,7 @@ from examples import TILE, example
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.accesses.shared_memory import column_in_a, column_in_b
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel, sources
@@ -18,7 +19,6 @@ from gemmsim.kernels.rules import swizzles
 from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records
-from gemmsim.shared_access import column_in_a, column_in_b
 
 WARPS = {**TILE, "warp_m": 32, "warp_n": 64}
 

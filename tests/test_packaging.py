@@ -35,7 +35,7 @@ LAYERS = (
     "streams", "errors", "expressions", "units", "notebook", "problem", "rules", "tiling", "device", "occupancy",
     "launch_waves", "cliffs", "occupancy_batch", "kernels", "register_table",
     "banks", "older_banks", "calibration_files", "calibration", "coalescing", "patterns", "pattern_files",
-    "warp_tiles", "lane_runs", "copy_costs", "shared_access", "global_access", "tile_classes", "traffic", "caches",
+    "copy_costs", "accesses", "traffic", "caches",
     "registers", "machine_code", "port_shares", "port_streams", "stream_records", "sub_core", "edges", "explain",
     "roofline", "pipeline", "spills", "demands", "rounds", "predict", "simulated_times", "routes", "tables",
     "quick_times", "error_bars", "rearrange", "ranking", "clblast", "kernel_tuner", "fix", "records", "record_files",

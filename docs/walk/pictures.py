@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure
 
+from gemmsim.accesses.shared_memory import shared_accesses
 from gemmsim.cliffs import Block, sweeps
 from gemmsim.device import device
 from gemmsim.kernels import kernel
@@ -19,7 +20,6 @@ from gemmsim.record_files import read_records, shipped_records
 from gemmsim.registers.register_files import register_file
 from gemmsim.registers.tile_allocation import ThreadTile
 from gemmsim.scenes import WarpAccess, tile_orders, timeline_of
-from gemmsim.shared_access import shared_accesses
 
 PROBLEM = Problem(2048, 2048, 2048)
 GPU = device("h200")

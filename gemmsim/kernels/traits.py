@@ -85,7 +85,7 @@ class Kernel:
     thread_tiled      a thread computes thread_m x thread_n elements, not one
     transposed        the tile of A lies transposed in shared memory
     prefetches        the next tile, and the next fragment, travel while the present one is multiplied
-    warp_tiled        a warp computes a tile of its own, lanes along both of its axes (`gemmsim.warp_tiles`)
+    warp_tiled        a warp computes a tile of its own, lanes along both of its axes (`gemmsim.accesses.warp_tiles`)
     copies            tiles travel by asynchronous copies past the registers, into a ring of `stages`: rows and columns
                       beyond a matrix are read as its last, and as many tiles as are fetched ahead are fetched past k
     least_capability  the first compute capability that has what it takes, "" for any

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gemmsim import answers, register_table
+from gemmsim.accesses.costs import access_costs
 from gemmsim.caches.traffic import cache_traffic
 from gemmsim.cliffs import Cliff
 from gemmsim.ladder import Rung
@@ -13,7 +14,6 @@ from gemmsim.options import Configuration
 from gemmsim.predict import resident_blocks
 from gemmsim.report.findings import Banked, Findings
 from gemmsim.report.table import MOST_ROWS
-from gemmsim.traffic import access_costs
 
 Document = dict[str, Any]
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from gemmsim.accesses.costs import shared_per_tile
 from gemmsim.cliffs import Block, Sweep, sweeps
 from gemmsim.compare import ComparedPoint, Comparison, compare, counter_differences
 from gemmsim.device import Device
@@ -26,7 +27,6 @@ from gemmsim.registers.tile_allocation import ThreadTile
 from gemmsim.scenes import TileOrders, WarpAccess, around, same_tiling, tile_orders, timeline_of, worst_access
 from gemmsim.search import Found
 from gemmsim.tiling import Tiling
-from gemmsim.traffic import shared_per_tile
 
 WORST, BEST = "most conflicts", "fewest conflicts"
 

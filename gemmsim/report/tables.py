@@ -7,6 +7,7 @@ from functools import partial
 from math import isfinite
 from typing import Any
 
+from gemmsim.accesses.costs import access_costs
 from gemmsim.compare import ComparedPoint, Pick
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.ladder import Rung
@@ -16,7 +17,6 @@ from gemmsim.records import Record
 from gemmsim.report.findings import Findings
 from gemmsim.report.table import Column, Table
 from gemmsim.roofline import intensities
-from gemmsim.traffic import access_costs
 from gemmsim.units import count, duration, percent, plural, short_percent, si, tau, words
 
 _signed = partial(percent, signed=True)

@@ -8,13 +8,11 @@ from itertools import product
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gemmsim.banks import Lanes, Mask
 from gemmsim.problem import ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
 
-Lanes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Direction = Literal["load", "store", "copy"]
 """A copy goes from global to shared memory past the registers: one instruction that is both."""
 LANE = np.arange(WARP_SIZE, dtype=np.int64)
