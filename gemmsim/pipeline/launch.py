@@ -87,17 +87,21 @@ def simulate_launch(
         # They read what multiprocessors with a block less have read before, unless they would overtake these.
         fewer, later = first._replace(resident=first.resident - 1), first._replace(cold=1 - ahead)
         waves = [(later, max(lives(fewer.resident, fewer).cycles, lives(first.resident, later).cycles))]
-    if (left := blocks - first.resident * device.sms) > 0:
-        at_once = first.resident
-        later = Wave(at_once, 1, cold_share(problem, tiling, device, at_once), device.sms)
-        alone, pair = lives(at_once, later).cycles, lives(2 * at_once, later)
+    resident, at_once = first.resident, first.resident * device.sms
+    if (left := blocks - at_once) > 0:
+
+        def cold(begin: int, end: int) -> float:
+            return cold_share(problem, tiling, device, begin, end, at_once)
+
+        later = Wave(resident, 1, cold(at_once, blocks), device.sms)
+        alone, pair = lives(resident, later).cycles, lives(2 * resident, later)
         more = busiest(pair, left, device.sms)
-        if rounds := more // at_once:
+        rest = (more - 1) % resident + 1
+        if rounds := (more - rest) // resident:
             waves.append((later._replace(times=rounds), rounds * (pair.cycles - alone)))
-        if rest := more % at_once:
-            active = ceil_div(max(1, left - rounds * at_once * device.sms), rest)
-            last = later._replace(active_sms=min(active, device.sms))
-            waves.append((last, lives(at_once + rest, last).cycles - lives(at_once, last).cycles))
+        begin = min(blocks - 1, (1 + rounds) * at_once)
+        last = Wave(resident, 1, cold(begin, blocks), min(ceil_div(blocks - begin, rest), device.sms))
+        waves.append((last, lives(resident + rest, last).cycles - lives(resident, last).cycles))
     return LaunchTime(tuple(waves), known.clock_hz or device.clock_hz, known.launch_overhead_s or 3e-6)
 
 

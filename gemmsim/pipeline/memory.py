@@ -16,6 +16,9 @@ from gemmsim.pipeline.timing import Cost, Costs, Timing
 
 MULTIPLIER, INCREMENT, MODULUS = 1664525, 1013904223, 2**32
 """The linear congruential generator of Knuth and Lewis: no two loads are equally far from memory."""
+RETURNED_REGISTERS = 2
+"""Registers of a warp's threads that shared loads bring in a cycle: on an H200 one of 128 bits a lane takes two cycles
+even where all lanes ask for the same."""
 UNKNOWN = Cost()
 """Of a request of which nothing is known."""
 Request = Callable[..., tuple[float, float]]
@@ -41,7 +44,10 @@ class Memory:
         timing = self.timing
         cost = self.costs.get((action, registers), UNKNOWN)
         match action:
-            case "shared_load" | "shared_store":
+            case "shared_load":
+                data_cycles = max(cost.wavefronts, registers / RETURNED_REGISTERS)
+                return self._shared(data_cycles, timing.shared_load_cycles[registers])
+            case "shared_store":
                 return self._shared(cost.wavefronts, timing.shared_load_cycles[registers])
             case "global_load" if (action, registers) in self.costs:
                 return self._load(cost, timing.l1_misses)

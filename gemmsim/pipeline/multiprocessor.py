@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -108,7 +109,10 @@ class _Multiprocessor:
         self.work, self.timing, self.watch = work, timing, watch
         self.memory = Memory(costs, timing)
         numbers = count()
-        self.parts = [[self.prepared(next(numbers), step) for step in work.part(part)] for part in range(3)]
+        self.parts = [
+            [self.prepared(next(numbers), each) for step in work.part(part) for each in in_time(step)]
+            for part in range(3)
+        ]
         steps = sum(map(len, self.parts))
         self.cores = [_SubCore(number, [None] * steps) for number in range(SUB_CORES)]
         self.due = [math.inf] * SUB_CORES
@@ -281,6 +285,19 @@ class _Multiprocessor:
                 other.ready = max(other.ready, on)
                 other.go = max(other.ready, *(other.free[each] for each in other.next.waits), 0.0)
                 self.wake(other.core, on)
+
+
+def in_time(step: Step) -> Iterator[Step]:
+    """A step as it is issued: what asks memory after other instructions by itself, so that all requests of a
+    multiprocessor are met in the order of their times."""
+    before = step.issue_cycles - 1
+    if before > 1 and step.action:
+        instructions = (step.instructions or step.issue_cycles) - 1
+        yield Step(before, before, step.waits, ffma=step.ffma, instructions=instructions)
+        after = max(1.0, step.ready_cycles - before)
+        yield step._replace(issue_cycles=1.0, ready_cycles=after, waits=(), ffma=0, instructions=1)
+    else:
+        yield step
 
 
 def waited(warp: _Warp, step: Step) -> tuple[float, float, int]:

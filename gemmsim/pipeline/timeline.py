@@ -181,8 +181,9 @@ def timeline(
         )
     known = known or calibration(device)
     wave = first_wave(grid(problem, tiling).blocks, blocks_per_sm, device)
-    if wave.resident * device.sms < grid(problem, tiling).blocks:
-        wave = wave._replace(cold=cold_share(problem, tiling, device, wave.resident))
+    blocks, at_once = grid(problem, tiling).blocks, wave.resident * device.sms
+    if at_once < blocks:
+        wave = wave._replace(cold=cold_share(problem, tiling, device, at_once, blocks, at_once))
     moved = cache_traffic(problem, kernel, tiling, device, blocks_per_sm)
     at = below(timing(device, known), wave, device, known, moved, loaded_bytes_of(problem, kernel, tiling))
     an_iteration = tiling.thread_m * tiling.thread_n * tiling.block_k if kernel.staged else program.loop_ffma

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 UNEVEN = 0.04
 """How much later than on the fastest multiprocessor the blocks of the slowest end: on an H200 2 to 6 %."""
+WAVES = 16
+"""Waves that are looked at block by block."""
 ROUNDS = 4
 """Rounds of blocks that are handed out one by one; before, all multiprocessors get as many."""
 
@@ -79,26 +81,23 @@ def busiest(pair: Ran, left: int, sms: int) -> int:
     return alike * resident + int(np.count_nonzero(takers == 0))
 
 
-def cold_share(problem: Problem, tiling: Tiling, device: Device, resident: int) -> float:
-    """Share of the bytes of their tiles that later blocks are the first to need, on average.
+def cold_share(problem: Problem, tiling: Tiling, device: Device, first: int, last: int, at_once: int) -> float:
+    """Share of the bytes of their tiles that L2 has not held before, of blocks `first` to `last`, `at_once` in a wave.
 
-    Blocks go along strips of `group` rows of blocks. Where those that run at once cover whole strips, each wave begins
-    new rows of A, and knows B from the one before; where not, A is new only as often as a strip begins, and B in the
-    first strip. Strips and waves that do not fit into each other begin in each other's middle. Everything is new where
-    A and B do not stay in L2.
+    A tile of A or B is new to a wave none of whose predecessors has a block that shares it. Everything is new where A
+    and B do not stay in L2. Of more than `WAVES` waves the first ones stand for all.
     """
     if not fits_in_l2(problem, device):
         return 1.0
-    blocks = grid(problem, tiling)
-    at_once = resident * device.sms
-    strip = blocks.n * min(tiling.group, blocks.m) * tiling.split_k
-    if strip <= at_once:
-        new_rows = 1 - (strip / 2 / at_once if at_once % strip else 0)
-    else:
-        new_rows = (at_once / 2 if strip % at_once else at_once) / strip
-    new_columns = min(1.0, max(0, strip - at_once) / max(1, blocks.blocks - at_once))
-    rows, columns = tiling.block_m, tiling.block_n
-    return float((new_rows * rows + new_columns * columns) / (rows + columns))
+    numbers = np.arange(first, min(last, first + WAVES * at_once))
+    began = first + (numbers - first) // at_once * at_once
+    tiles, part = np.divmod(numbers, int(tiling.split_k))
+    row, column = place_of(tiles, problem, tiling)
+    down, across = grid(problem, tiling).m, grid(problem, tiling).n
+    row_first = row // tiling.group * tiling.group * across + row % tiling.group
+    column_first = column * np.minimum(tiling.group, down)
+    new = [(tile * tiling.split_k + part >= began).mean() for tile in (row_first, column_first)]
+    return float(np.average(new, weights=(tiling.block_m, tiling.block_n)))
 
 
 def fits_in_l2(problem: Problem, device: Device) -> Any:
