@@ -4,7 +4,7 @@ A block works on a tile in two phases that a barrier parts: it moves the tile in
 and multiplies. In each phase issue slots and data stage overlap (`joined`), but the phases of one block follow each
 other; those of several blocks overlap too, so that what all of them together need of a resource counts (`work`).
 
-Rates are measured ones (`calibration.py`); what is left open are the named scalars of `data/rounds.toml`.
+Rates are measured ones (`calibration/`); what is left open are the named scalars of `data/rounds.toml`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The blocks that a multiprocessor holds go through their tiles of k together. A round, one tile of each, takes what the
 busiest resource needs for all of them, or what one block needs alone, latencies included: a few blocks wait for their
 latencies, many for the resource, and in between also for each other (`served`). A launch is rounds times tiles times
-waves, with a beginning and an end. Latencies and rates are measured ones (`calibration.py`); what is left open are the
+waves, with a beginning and an end. Latencies and rates are measured ones (`calibration/`); what is left open are the
 named scalars of `data/rounds.toml`, which `campaigns/rounds.py` chooses and docs/accuracy.md judges.
 """
 

@@ -34,7 +34,7 @@ MAY_BE_HEAVY = {"console", "show", "plots", "report"}
 LAYERS = (
     "streams", "errors", "expressions", "units", "notebook", "problem", "rules", "tiling", "device", "occupancy",
     "launch_waves", "cliffs", "occupancy_batch", "kernels", "register_table",
-    "banks", "older_banks", "calibration_files", "calibration", "coalescing", "patterns", "pattern_files",
+    "banks", "older_banks", "calibration", "coalescing", "patterns", "pattern_files",
     "copy_costs", "accesses", "traffic", "caches",
     "registers", "machine_code", "port_shares", "port_streams", "stream_records", "sub_core", "edges", "explain",
     "roofline", "pipeline", "spills", "demands", "rounds", "predict", "simulated_times", "routes", "tables",
