@@ -24,7 +24,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import brute
 
 from gemmsim.accesses.costs import access_costs, operand_costs
-from gemmsim.accesses.lane_runs import alike
 from gemmsim.banks import passes
 from gemmsim.device import device
 from gemmsim.kernels import kernel
@@ -35,8 +34,8 @@ from gemmsim.register_table import row_of_sizes
 from gemmsim.tiling import Tiling
 from gemmsim.traffic import traffic
 
-CACHES = (access_costs, operand_costs, alike, row_of_sizes)
-"""What is kept of tilings that have been seen."""
+CACHES = (access_costs, operand_costs, row_of_sizes)
+"""What is kept of tilings that have been seen; not what many tilings share, such as runs of lanes."""
 
 EXPLAIN = ("explain", "2048", "--kernel", "double_buffer", "--tile", "128x128x8", "--thread", "8x8", "--json")
 BYTECODE = TemporaryDirectory()
@@ -94,8 +93,8 @@ def promises() -> list[tuple[str, float, float]]:
 
 
 def unseen_tilings_s() -> float:
-    """Seconds of a prediction in a tiling of which no cache knows anything, so that every lane is counted: on average
-    over some, each the best of several."""
+    """Seconds of a prediction in a tiling that no cache knows, so that every lane is counted: on average over some,
+    each the best of several."""
     shapes = itertools.product((64, 96, 128), (64, 128), (8, 16), (4, 8), (4, 8), (0, 4))
     names = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a")
     tilings = [KERNEL.tiling(**dict(zip(names, shape, strict=True))) for shape in shapes]

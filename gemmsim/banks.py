@@ -237,8 +237,9 @@ def group_passes(unit: Lanes, units_per_pass: int, group_lanes: int) -> Lanes:
     `unit` and `units_per_pass` are as `units` returns them, `unit` of the shape (warps, 32).
     """
     groups = np.sort(unit.reshape(-1, group_lanes), axis=1)
-    distinct = groups >= 0
-    distinct[:, 1:] &= groups[:, 1:] != groups[:, :-1]
+    distinct = np.ones(groups.shape, bool)
+    np.not_equal(groups[:, 1:], groups[:, :-1], out=distinct[:, 1:])
+    distinct &= groups >= 0
     slots = units_per_pass * len(groups)
     slot = (groups & (units_per_pass - 1)) + np.arange(0, slots, units_per_pass)[:, None]
     in_bank = np.bincount(slot[distinct], minlength=slots)

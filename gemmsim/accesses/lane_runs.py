@@ -53,18 +53,19 @@ def _spread(first: Lanes, lanes: Lanes, per_row: int) -> tuple[Lanes, Lanes, Mas
 
 
 @lru_cache(maxsize=2**12)
-def alike(runs: Runs, period: int, slides: bool) -> tuple[Lanes, Lanes, Mask, Lanes]:
-    """As `Runs.spread`, but one of all runs that are `period` rows apart, moved to the first rows, as the warps of one
-    instruction; and how many those are.
+def alike(runs: Runs, period: int | None = None) -> tuple[Lanes, Lanes, Mask, Lanes]:
+    """As `Runs.spread`, but one of all runs that are alike, as the warps of one instruction; and how many those are.
 
-    Where a run within one row `slides`, it makes no difference either where in the row it starts.
+    Runs are alike that lie whole rows apart, and within one row wherever they start; with a `period` those alone that
+    lie as many rows apart.
     """
     (first, lanes), per_row = runs.written_down(), runs.per_row
     some = lanes > 0
     first, lanes = first[some], lanes[some]
-    if slides:
-        first = np.where(first % per_row + lanes <= per_row, first // per_row * per_row, first)
-    kinds = first % (period * per_row) * (WARP_SIZE + 1) + lanes
+    number = first % ((period or 1) * per_row)
+    if period is None:
+        number *= number + lanes > per_row
+    kinds = number * (WARP_SIZE + 1) + lanes
     if (kinds == kinds[0]).all():  # as most are
         kinds, times = kinds[:1], np.array([len(kinds)])
     else:

@@ -106,7 +106,7 @@ class _Plan:
             row, number, active = self.runs.spread()
             times = np.ones(row.shape[2], np.int64)
         else:
-            row, number, active, times = alike(self.runs, SWIZZLED_COLUMNS if self.swizzled else 1, not self.swizzled)
+            row, number, active, times = alike(self.runs, SWIZZLED_COLUMNS if self.swizzled else None)
             outer, inner = outer[:1], inner if self.crosses else inner[:1]
             times = times * (len(self.outer) * len(self.inner) // len(inner))
         shape = (len(row), len(outer) * len(inner), *row.shape[2:])
