@@ -4,7 +4,7 @@ python -m campaigns.programs             of the shipped records but the random o
 python -m campaigns.programs --random    of the random ones, into a file that is not shipped; three times as long
 
 Needs nvcc and its disassembler, no GPU, and some minutes. Run it whenever the sources in `kernels/` have changed, after
-`campaigns.registers`: until then the programs of what has changed are not used.
+`campaigns.registers` and before `campaigns.loads`: until then the programs of what has changed are not used.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from gemmsim.caches.traffic import cache_traffic
 from gemmsim.calibration import calibration
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.errors import InputError
+from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.described import described_program
 from gemmsim.pipeline.program import Program
 from gemmsim.predict import predict
@@ -136,7 +137,8 @@ def simulated_too(result: Result, of: Space, code: Compiled | None = None) -> Re
     """The same with the simulated time, and the longer of both routes' times: as described, or as compiled."""
     launch = of.problem, result.kernel, result.tiling, of.device
     registers, local_bytes = (code.registers_per_thread, code.local_bytes) if code else (None, 0)
-    found = predict(*launch, registers_per_thread=registers, local_bytes=local_bytes)
+    schedule = schedule_of(code.program, result.tiling) if code and result.kernel.staged else None
+    found = predict(*launch, registers_per_thread=registers, local_bytes=local_bytes, schedule=schedule)
     program = code.program if code else described_program(*launch)
     time_s = simulated_s(*launch, program, int(found.occupancy.blocks_per_sm), calibration(of.device))
     analytic_s = float(found.time_s)

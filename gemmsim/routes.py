@@ -18,6 +18,7 @@ from gemmsim.calibration import calibration
 from gemmsim.device import Device
 from gemmsim.errors import InputError, unknown
 from gemmsim.kernels import Kernel
+from gemmsim.load_schedules import schedule_of
 from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
@@ -83,7 +84,8 @@ def predicted_time(
     Raises InputError for what `predict` refuses, for an unknown route, and where a simulation is asked for of which
     there is no program, or of many launches at once.
     """
-    analytic = predict(problem, kernel, tiling, device, registers_per_thread, ports, local_bytes)
+    schedule = schedule_of(program, tiling) if program and kernel.staged else None
+    analytic = predict(problem, kernel, tiling, device, registers_per_thread, ports, local_bytes, schedule)
     return by_route(analytic, route, program)
 
 
