@@ -30,11 +30,11 @@ from gemmsim.kernels import kernel
 from gemmsim.occupancy import occupancy
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
-from gemmsim.register_table import row_of_sizes
+from gemmsim.register_table import key_of_launch
 from gemmsim.tiling import Tiling
 from gemmsim.traffic import traffic
 
-CACHES = (access_costs, operand_costs, row_of_sizes)
+CACHES = (access_costs, operand_costs, key_of_launch)
 """What is kept of tilings that have been seen; not what many tilings share, such as runs of lanes."""
 
 EXPLAIN = ("explain", "2048", "--kernel", "double_buffer", "--tile", "128x128x8", "--thread", "8x8", "--json")

@@ -150,13 +150,13 @@ def many(problem: Problem, tiling: Tiling) -> bool:
 def row_of(kernel: Kernel, problem: Problem, tiling: Tiling, table: Path | None = None) -> Row | None:
     """The row of one launch (whole numbers, no arrays) in the shipped table, or in another; None where there is none
     for these sources."""
-    return row_of_sizes(table or SHIPPED, kernel, *_repeated(problem), tiling)
+    return _fresh(table or SHIPPED).get(key_of_launch(kernel, *_repeated(problem), tiling))
 
 
 @lru_cache(maxsize=2**12)
-def row_of_sizes(table: Path, kernel: Kernel, n: int, k: int, tiling: Tiling) -> Row | None:
-    """The same for n and k as `_repeated` has them."""
-    return _fresh(table).get(key_of(kernel.name, kernel.macros(Problem(1, n, k), tiling)))
+def key_of_launch(kernel: Kernel, n: int, k: int, tiling: Tiling) -> Key:
+    """What the row of a launch is looked up by, of n and k as `_repeated` has them."""
+    return key_of(kernel.name, kernel.macros(Problem(1, n, k), tiling))
 
 
 def rows_of(

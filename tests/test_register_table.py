@@ -37,11 +37,9 @@ def table(monkeypatch, tmp_path):
         write_table(path, [replace(row, **changed)])
         monkeypatch.setattr(register_table, "SHIPPED", path)
         register_table._fresh.cache_clear()
-        register_table.row_of_sizes.cache_clear()
 
     yield use
     register_table._fresh.cache_clear()
-    register_table.row_of_sizes.cache_clear()
 
 
 # What is shipped
@@ -142,14 +140,12 @@ def test_a_change_of_a_source_or_a_header_makes_rows_stale(table, monkeypatch, t
     assert compiled(DOUBLE, ALIGNED, TILING, H200.capability) is not None
     (folder / "common.cuh").write_bytes(b"")
     register_table._fresh.cache_clear()
-    register_table.row_of_sizes.cache_clear()
     assert compiled(DOUBLE, ALIGNED, TILING, H200.capability) is None
 
 
 def test_without_a_table_everything_is_estimated(monkeypatch, tmp_path, table):
     table()
     monkeypatch.setattr(register_table, "SHIPPED", tmp_path / "none.jsonl")
-    register_table.row_of_sizes.cache_clear()
     assert resources(DOUBLE, ALIGNED, TILING, H200.capability).source == "estimate"
 
 
