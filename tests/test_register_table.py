@@ -127,7 +127,7 @@ def test_a_change_of_a_source_or_a_header_makes_rows_stale(table, monkeypatch, t
     for path in DOUBLE.source.parent.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     before = sources_hash(DOUBLE)
-    monkeypatch.setattr("gemmsim.kernels.sources", lambda: folder)
+    monkeypatch.setattr("gemmsim.kernels.traits.sources", lambda: folder)
     assert sources_hash(DOUBLE) == before
     for name in ("double_buffer.cu", "common.cuh"):
         kept = (folder / name).read_bytes()
