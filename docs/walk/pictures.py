@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from gemmsim.accesses.shared_memory import shared_accesses
-from gemmsim.cliffs import Block, sweeps
 from gemmsim.device import device
 from gemmsim.kernels import kernel
 from gemmsim.ladder import climb
+from gemmsim.occupancy.cliffs import Block, sweeps
 from gemmsim.patterns import Pattern
 from gemmsim.plots import figures
 from gemmsim.predict import predict

@@ -9,7 +9,6 @@ from itertools import groupby
 from typing import Any
 
 from gemmsim.accesses.costs import shared_per_tile
-from gemmsim.cliffs import Block, Sweep, sweeps
 from gemmsim.compare import ComparedPoint, Comparison, compare, counter_differences
 from gemmsim.device import Device
 from gemmsim.errors import InputError
@@ -17,6 +16,7 @@ from gemmsim.kernels import Kernel
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.ladder import Rung, ladder
 from gemmsim.landscapes import Landscape
+from gemmsim.occupancy.cliffs import Block, Sweep, sweeps
 from gemmsim.pipeline.timeline import Timeline
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
