@@ -33,11 +33,27 @@ COPY_WIDTHS_BYTES = (4, 8, 16)
 @dataclass(frozen=True)
 class Passes:
     """Wavefronts of each warp access, what they would be without conflicts, and the most passes of any
-    lane group; arrays of one shape."""
+    lane group: `counts` has these on its first axis."""
 
-    wavefronts: Lanes
-    ideal_wavefronts: Lanes
-    degree: Lanes
+    counts: Lanes
+
+    @property
+    def wavefronts(self) -> Lanes:
+        """Passes of each warp access."""
+        found: Lanes = self.counts[0]
+        return found
+
+    @property
+    def ideal_wavefronts(self) -> Lanes:
+        """What they would be without conflicts."""
+        found: Lanes = self.counts[1]
+        return found
+
+    @property
+    def degree(self) -> Lanes:
+        """The most passes of any lane group."""
+        found: Lanes = self.counts[2]
+        return found
 
     @property
     def excess(self) -> Lanes:
@@ -117,8 +133,7 @@ def passes_of_lanes(addresses: Lanes, active: Mask, width_bytes: int, store: boo
             counts = np.empty((3, len(unit)), np.int64)
             for rows, group_lanes in ((~merged, per_pass), (merged, 2 * per_pass)):
                 counts[:, rows] = group_passes(unit[rows], per_pass, group_lanes)
-    wavefronts, ideal, degree = counts.reshape(3, *warps)
-    return Passes(wavefronts, ideal, degree)
+    return Passes(counts.reshape(3, *warps))
 
 
 def ldmatrix_passes(row_addresses: Any, matrices: int) -> Passes:
@@ -152,8 +167,7 @@ def async_copy_passes(
     sources = 16 * np.arange(32) if global_addresses is None else global_addresses
     source, active = checked_lanes(np.broadcast_to(sources, shared.shape), active, width_bytes)
     counts = _bypass_passes(shared.reshape(-1, 32) // 16, source.reshape(-1, 32) // 16, active.reshape(-1, 32))
-    wavefronts, ideal, degree = counts.reshape(3, *shared.shape[:-1])
-    return Passes(wavefronts, ideal, degree)
+    return Passes(counts.reshape(3, *shared.shape[:-1]))
 
 
 def _bypass_passes(target: Lanes, source: Lanes, active: Mask) -> Lanes:

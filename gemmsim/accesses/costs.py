@@ -65,16 +65,10 @@ def operand_costs(
     costs = []
     for access in accesses_to(operand, kernel, tiling, widths):
         passes = access.passes(element_bytes)
-        costs.append(
-            AccessCost(
-                int(((passes.ideal_wavefronts > 0) @ access.times).sum()),
-                int((passes.wavefronts @ access.times).sum()),
-                int((passes.ideal_wavefronts @ access.times).sum()),
-                access.name,
-                access.direction,
-                8 * access.width * element_bytes,
-            )
-        )
+        requests = int(((passes.ideal_wavefronts > 0) @ access.times).sum())
+        wavefronts, ideal, _ = (passes.counts @ access.times).sum(axis=-1).tolist()
+        width_bits = 8 * access.width * element_bytes
+        costs.append(AccessCost(requests, wavefronts, ideal, access.name, access.direction, width_bits))
     return tuple(costs)
 
 

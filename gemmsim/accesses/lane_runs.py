@@ -84,6 +84,7 @@ def runs_of_vectors(rows: int, columns: int, width: int, threads: int) -> Runs:
     return Runs(rows * columns // width, columns // width, threads)
 
 
+@lru_cache(maxsize=2**8)
 def pairs(outer: range, inner: range) -> tuple[Lanes, Lanes]:
     """What two nested loops go through, turn by turn, as (turns, 1, 1) each."""
     turns = np.array([*product(outer, inner)], np.int64).T[:, :, None, None]

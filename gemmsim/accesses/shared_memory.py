@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,8 +78,7 @@ def _of_shape(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return values if values.shape == shape else np.broadcast_to(values, shape)
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(NamedTuple):
     """One access to shared memory as the sources write it.
 
     `place` is the element of the tile at which the lane with item (row, number in it) starts, given what the two
