@@ -104,7 +104,7 @@ def unseen_tilings_s() -> float:
             cached.cache_clear()
         return best_s(lambda: predict(CUBE, KERNEL, tiling, H200), 1)
 
-    return statistics.mean(min(unseen_s(tiling) for _ in range(10)) for tiling in tilings)
+    return statistics.mean(min(unseen_s(tiling) for _ in range(20)) for tiling in tilings)
 
 
 def ratios() -> list[tuple[str, float, float]]:
