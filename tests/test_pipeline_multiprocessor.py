@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmsim.pipeline.memory import Memory, Request
-from gemmsim.pipeline.multiprocessor import CODE_AHEAD, MEMORY_QUEUE, SUB_CORES, run
+from gemmsim.pipeline.multiprocessor import CODE_AHEAD, MEMORY_QUEUE, SUB_CORES, in_time, run
 from gemmsim.pipeline.program import Action, Step, Steps
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Cost, Costs, Timing
 from gemmsim.pipeline.work import Issued, Work
@@ -347,7 +347,7 @@ def test_every_step_of_every_warp_is_issued_once_and_in_order(steps: Steps, warp
     passes, told = 3, list[Issued]()
     work = Work((MULTIPLY,), steps, (MULTIPLY, MULTIPLY), passes, 2 * resident, resident, warps)
     ran = run(work, COSTS, PLAIN, told.append)
-    expected = [MULTIPLY, *steps * passes, MULTIPLY, MULTIPLY]
+    expected = [part for step in (MULTIPLY, *steps * passes, MULTIPLY, MULTIPLY) for part in in_time(step)]
     for block in range(2 * resident):
         for warp in range(warps):
             own = [each for each in told if (each.block, each.warp) == (block, warp)]
@@ -361,6 +361,36 @@ def test_every_step_of_every_warp_is_issued_once_and_in_order(steps: Steps, warp
     assert ran.block_ends == tuple(sorted(ends))
     assert ran.cycles >= max(ends)
     assert run(work, COSTS, PLAIN) == ran  # watching changes nothing, nor does chance
+
+
+@given(LOOPS)
+def test_parts_of_a_step_are_the_step(steps: Steps):
+    for step in steps:
+        *before, last = parts = list(in_time(step))
+        assert sum(part.issue_cycles for part in parts) == pytest.approx(step.issue_cycles)
+        assert sum(part.ready_cycles for part in parts) == pytest.approx(max(step.ready_cycles, step.issue_cycles))
+        assert sum(part.ffma for part in parts) == step.ffma
+        assert sum(part.instructions for part in parts) == step.instructions
+        assert (last.action, last.registers, last.written, last.read) == step[3:7]
+        assert all(not part.action and part.waits == step.waits for part in before)
+        assert not last.action or last.issue_cycles <= 2
+
+
+def test_memory_serves_in_the_order_of_time():
+    """What is behind 60 FFMA on one sub-core does not hold up what others ask meanwhile."""
+    told: list[Issued] = []
+    steps = (Step(61, 61, action="shared_load", written=0, ffma=60), Step(1, 1, (0,), "shared_load", written=1))
+    run(Work((), steps, (), 4, 1, 1, 5), COSTS, PLAIN, told.append)  # two warps on one sub-core, one on the others
+    served = [each.done for each in sorted(told, key=lambda each: each.end) if each.step.action]
+    assert len(served) == 5 * 4 * 2
+    assert served == sorted(served)
+
+
+def test_a_barrier_waits_for_the_accesses_before_it():
+    stores, costs = (Step(1, 1, action="shared_store"),) * 5, {("shared_store", 1): Cost(1, 20)}
+    found = run(Work((*stores, BARRIER, MULTIPLY), (), (), 0, 1, 1, 1), costs, PLAIN).cycles
+    # the fifth leaves the queue when the first four are served; then one arrives, and all go on
+    assert found == pytest.approx(1 + 4 * 20 + 2 + 16 + 16)
 
 
 @given(LOOPS)

@@ -16,6 +16,7 @@ from gemmsim.pipeline.multiprocessor import Ran
 from gemmsim.pipeline.waves import (
     ROUNDS,
     UNEVEN,
+    WAVES,
     Wave,
     busiest,
     cold_share,
@@ -153,51 +154,66 @@ def blocks_of(m: int, n: int, tiling: Tiling, k: int = 64) -> Problem:
     return Problem(m * tiling.block_m, n * tiling.block_n, k)
 
 
+def later_blocks(problem: Problem, tiling: Tiling, resident: int) -> float:
+    """What the blocks behind the first wave are the first to need."""
+    at_once = resident * H200.sms
+    return cold_share(problem, tiling, H200, at_once, grid(problem, tiling).blocks, at_once)
+
+
 def test_whole_strips_begin_new_rows_and_know_the_columns():
     tiling = Tiling(128, 64, 8, 8, 8)
     # a strip of 66 blocks, 2 strips in a wave: all rows of A are new, no column of B; a tile has 128 rows, 64 columns
-    assert cold_share(blocks_of(20, 66, tiling), tiling, H200, 1) == pytest.approx(128 / (128 + 64))
+    assert later_blocks(blocks_of(20, 66, tiling), tiling, 1) == pytest.approx(128 / (128 + 64))
 
 
 def test_a_strip_of_several_waves_is_new_once():
     tiling = Tiling(128, 128, 8, 8, 8)
-    # strips of 264 blocks are two waves: of these every other one begins rows; of the blocks behind the first wave
-    # the 132 that end the first strip are the first to need their columns
-    expected = (1 / 2 + 132 / (20 * 264 - 132)) / 2
-    assert cold_share(blocks_of(20, 264, tiling), tiling, H200, 1) == pytest.approx(expected)
+    # strips of 264 blocks are two waves: every other one begins rows, of the 7 behind the first the second, fourth and
+    # sixth; the first of them ends the first strip, and its 132 blocks are the first to need their columns
+    expected = (3 / 7 + 1 / 7) / 2
+    assert later_blocks(blocks_of(4, 264, tiling), tiling, 1) == pytest.approx(expected)
     # so are strips of two rows of 132 blocks, or of one row of 132 tiles in two parts
     grouped, parted = Tiling(128, 128, 8, 8, 8, group=2), Tiling(128, 128, 8, 8, 8, split_k=2)
-    assert cold_share(blocks_of(40, 132, tiling), grouped, H200, 1) == pytest.approx(expected)
-    assert cold_share(blocks_of(20, 132, tiling), parted, H200, 1) == pytest.approx(expected)
+    assert later_blocks(blocks_of(8, 132, tiling), grouped, 1) == pytest.approx(expected)
+    assert later_blocks(blocks_of(4, 132, tiling), parted, 1) == pytest.approx(expected)
+
+
+def test_a_few_blocks_left_know_the_rest_of_their_row():
+    tiling = Tiling(128, 128, 8, 8, 8)
+    problem = blocks_of(17, 8, tiling)  # 136 blocks: the last four are of a row whose first four were in the first wave
+    assert later_blocks(problem, tiling, 1) == 0
+    assert cold_share(problem, tiling, H200, 128, 136, 132) == 1 / 2  # that whole row would be new, its columns not
 
 
 def test_everything_is_new_where_l2_keeps_nothing():
     tiling = Tiling(128, 128, 8, 8, 8)
     large = Problem(8192, 8192, 8192)  # 512 MiB
     assert not fits_in_l2(large, H200)
-    assert cold_share(large, tiling, H200, 1) == 1
+    assert later_blocks(large, tiling, 1) == 1
     small = Problem(8192, 8192, 512)  # 32 MiB of 60
     assert fits_in_l2(small, H200)
-    assert cold_share(small, tiling, H200, 1) < 1
+    assert later_blocks(small, tiling, 1) < 1
     assert fits_in_l2(Problem(1024, 1024, 1024), H200)  # 8 MiB
 
 
-@given(FEW, st.integers(1, 300), st.integers(1, 64), st.integers(1, 8), st.sampled_from([1, 2, 4]), st.integers(1, 9))
-def test_new_rows_are_those_of_strips_that_a_wave_begins(m: int, n: int, k: int, resident: int, split: int, group: int):
-    """Block by block, over waves that begin everywhere in a strip where waves can; exact where they fit into strips or
-    strips into them, and else as if they began anywhere."""
+@given(FEW, FEW, st.sampled_from([1, 2, 4]), st.integers(1, 9), st.integers(1, 300), st.data())
+def test_a_tile_is_new_to_the_wave_that_first_has_a_block_of_it(m, n, split: int, group: int, at_once: int, data):
+    """Block by block, in the order in which they are handed out."""
     tiling = Tiling(64, 32, 8, 4, 4, split_k=split, group=group)
-    problem = blocks_of(m, n, tiling, k)
-    blocks = grid(problem, tiling)
-    at_once = resident * H200.sms
-    strip = n * min(group, m) * split
-    step = math.gcd(at_once, strip)
-    number = np.arange(at_once * (1 + strip // step))
-    begun_here = number // strip * strip >= number // at_once * at_once
-    new_rows = begun_here[at_once:].mean()
-    first_needed = (np.arange(at_once, blocks.blocks) < strip).sum() / max(1, blocks.blocks - at_once)
-    found = cold_share(problem, tiling, H200, resident)
-    assert 0 <= found <= 1
-    known = new_rows * 64 / 96 + first_needed * 32 / 96
-    fit = step == min(at_once, strip)
-    assert abs(found - known) <= (0 if fit else step / 2 / max(at_once, strip)) * 64 / 96 + 1e-12
+    problem = blocks_of(m, n, tiling)
+    blocks = grid(problem, tiling).blocks
+    first = data.draw(st.integers(0, blocks - 1))
+    last = min(blocks, first + WAVES * at_once)
+    known: set[tuple[str, int, int]] = set()
+    held, new, total = set(known), 0, 0
+    for number in range(last):
+        if number >= first and (number - first) % at_once == 0:
+            held = set(known)  # the waves before this one
+        tile, part = divmod(number, split)
+        row, column = place_of(tile, problem, tiling)
+        for name, which, size in (("a", row, 64), ("b", column, 32)):
+            known.add((name, int(which), part))
+            if number >= first:
+                new += size * ((name, int(which), part) not in held)
+                total += size
+    assert cold_share(problem, tiling, H200, first, blocks, at_once) == pytest.approx(new / total)
