@@ -40,7 +40,8 @@ LAYERS = (
     "roofline", "pipeline", "spills", "demands", "rounds", "predict", "simulated_times", "routes", "tables",
     "quick_times", "error_bars", "rearrange", "ranking", "clblast", "kernel_tuner", "fix", "records", "record_files",
     "whole_files", "held_out",
-    "loop_shares", "ladder", "why", "sensible", "constraints", "spaces", "scoring", "landscapes", "refinement",
+    "loop_shares", "ladder", "why", "sensible", "constraints", "spaces", "scoring", "landscapes", "known_code",
+    "refinement",
     "search", "sensitivity", "scenes", "tuner", "compare", "options", "answers", "narrate", "narrate_why", "gpu",
     "measure", "cluster", "console", "show", "plots", "report", "completion", "commands", "cli", "__main__",
 )  # fmt: skip
