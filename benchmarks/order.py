@@ -20,6 +20,7 @@ from gemmsim.calibration import calibration
 from gemmsim.device import device
 from gemmsim.held_out import held_out
 from gemmsim.kernels import kernel
+from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.program import Program
 from gemmsim.pipeline.programs import code_macros, read_rows
 from gemmsim.predict import predict
@@ -43,7 +44,8 @@ def predicted_s(record: Record, program: Program) -> list[float]:
     """What the routes say."""
     point, of = record.point, kernel(record.point.kernel)
     launch = point.problem, of, point.tiling, H200
-    found = predict(*launch, **record.compiled)
+    schedule = schedule_of(program, point.tiling) if of.staged else None
+    found = predict(*launch, **record.compiled, schedule=schedule)
     analytic_s = float(found.time_s)
     by_simulation = simulated_s(*launch, program, int(found.occupancy.blocks_per_sm), calibration(H200))
     return [analytic_s, by_simulation, both_s(by_simulation, analytic_s)]

@@ -3,8 +3,8 @@
 python -m benchmarks.refining [OF_EACH]     how many of each problem, those predicted fastest (default: 50)
 
 The shipped random configurations of each problem, but for those that are held out, in the order of their measured
-medians. What is simulated is the program that `gemmsim search` simulates: the shipped one of code alike, else told from the
-kernel's description. A minute.
+medians. What is simulated is the program that `gemmsim search` simulates: the shipped one of code alike, else told
+from the kernel's description. A minute.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from gemmsim.kernels import KERNELS
 from gemmsim.known_code import ways
 from gemmsim.pipeline.programs import code_macros
 from gemmsim.problem import Problem
-from gemmsim.refinement import in_full, suited
 from gemmsim.records import Point
+from gemmsim.refinement import in_full, suited
 from gemmsim.scoring import Best, scores
 from gemmsim.search import LEAST_KEPT, MARGIN, spaces_of
 

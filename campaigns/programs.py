@@ -6,7 +6,8 @@ python -m campaigns.programs --random    of the random records, into a file that
 python -m campaigns.programs --anew      all of them, not only those that lack or whose sources have changed
 
 Needs nvcc and its disassembler, no GPU; all of them take an hour of two cores. Run it whenever the sources in
-`kernels/` have changed, after `campaigns.registers`: until then the programs of what has changed are not used.
+`kernels/` have changed, after `campaigns.registers` and before `campaigns.loads`: until then the programs of what has
+changed are not used.
 """
 
 from __future__ import annotations

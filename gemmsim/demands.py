@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gemmsim.calibration import Calibration, calibration
-from gemmsim.coalescing import LINE_BYTES
+from gemmsim.coalescing import LINE_BYTES, TAG_SLOTS
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
+from gemmsim.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
-from gemmsim.problem import Problem, ceil_div
+from gemmsim.problem import Problem, ceil_div, common_power
 from gemmsim.spills import Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 from gemmsim.warp_tiles import run_of_a
@@ -31,8 +32,8 @@ UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""
 REGISTERS_OF_BATCH = 3 * UNROLLED
 """Registers that hold these operands, and what is beside them."""
-INSTRUCTIONS_OF_MULTIPLICATION = 4.5
-"""Of a kernel without tiles: two loads, the FFMA, and what addresses take."""
+INSTRUCTIONS_OF_MULTIPLICATION = 6.56
+"""Of a kernel without tiles: two loads, the FFMA, and what addresses take; nvcc writes 105 for UNROLLED of them."""
 FEW_LOADS, WIDEST = 3, 4
 """Loads of a thread, and elements of each, up to which and from which on nvcc leaves them where they stand."""
 LINE_WORDS = LINE_BYTES // 4
@@ -121,21 +122,25 @@ def demand_of(
     spilled: Any,
     resident: Any,
     of: Scalars,
+    schedule: LoadSchedule = UNKNOWN,
 ) -> Demand:
     """The demand of a tile of k, or of UNROLLED multiplications of each thread where nothing is staged; of so many
-    `resident` blocks the slowest at the edges counts where all are there at once."""
+    `resident` blocks the slowest at the edges counts where all are there at once. What `schedule` does not know is as
+    usual."""
     cores, warps = device.schedulers_per_sm, ceil_div(tiling.threads, WARP_SIZE)
     size, lacking = problem.element_bytes, spills(kernel, tiling, widths, registers, spilled)
     if not kernel.staged:
         rows, columns = lanes_at_work(problem, tiling)
         warps = ceil_div(rows * columns, WARP_SIZE)
         bytes_ = size * UNROLLED * (rows + columns)
-        data = UNROLLED * warps * (WARP_SIZE / np.minimum(WARP_SIZE, tiling.block_n) + 1)
+        rows_of_warp = WARP_SIZE / np.minimum(WARP_SIZE, tiling.block_n)
+        data = UNROLLED * warps * (passes_of_lines(rows_of_warp, problem.k) + 1)
         work = joined(warps / cores * UNROLLED * INSTRUCTIONS_OF_MULTIPLICATION, data)
         at_once = registers >= REGISTERS_OF_BATCH
         lacking = replace(lacking, batches=np.where(at_once, 1.0, of.unstaged_latencies))
         below = bytes_ * _below(problem, device, bytes_, problem.k / UNROLLED, tiling)
         return Demand(work, work, 0.0, below, 1.0, lacking)
+    schedule = schedule.or_else(lacking.batches, _exposed(kernel, tiling, widths, of))
     _, loads = carried(tiling, widths)
     ffma = tiling.block_m * tiling.block_n * tiling.block_k / device.fp32_lanes_per_sm * of.pace.get(kernel.name, 0.0)
     computing = ffma + shared.loads / cores * of.shared_request_cycles + lacking.lines / cores
@@ -161,7 +166,8 @@ def demand_of(
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
     below = bytes_ * _below(problem, device, bytes_, grid(problem, tiling).steps, tiling)
     work = joined(computing + moving, read + moved)
-    return Demand(work, alone, storing, below, _exposed(kernel, tiling, widths, of), lacking, instructions)
+    lacking = replace(lacking, batches=schedule.batches)
+    return Demand(work, alone, storing, below, schedule.exposed, lacking, instructions)
 
 
 def _moved(
@@ -191,6 +197,17 @@ def _moved(
 def passes_of_rows(rows: Any, columns: Any) -> Any:
     """Passes of L1's data stage that the loads of a tile take whose rows share none."""
     return rows * np.maximum(1.0, columns / LINE_WORDS)
+
+
+def passes_of_lines(lines: Any, pitch: Any) -> Any:
+    """Passes of L1's data stage for a load of a word from each of so many lines, `pitch` elements apart.
+
+    Those that begin in the same bank share none; and tags are looked up in four slots, one line of each at a time,
+    among which lines fall as if at random (`gemmsim.coalescing`): the fullest has on average n / 4 + 0.54 sqrt(n) of n.
+    """
+    in_one_bank = lines * common_power(LINE_WORDS, pitch) / LINE_WORDS
+    in_one_slot = lines / TAG_SLOTS + 0.54 * np.sqrt(lines)
+    return np.maximum(np.maximum(1.0, in_one_slot), in_one_bank)
 
 
 def missed_code(instructions: Any) -> Any:

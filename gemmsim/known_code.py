@@ -25,7 +25,7 @@ from gemmsim.register_table import Key, key_of, sources_hash
 from gemmsim.tiling import Tiling
 
 ADDRESSES, COUNTS, RING = ("PAD_A", "PAD_B"), ("GROUP", "SPLIT_K"), ("STAGES",)
-"""Macros on which addresses alone depend; counts alone, once they are more than one; what comes before the main loop."""
+"""Macros on which addresses alone depend; counts alone, once above one; and what comes before the main loop."""
 WITH_PROGRAM = 2
 """The first so many ways to look code up give its program, the others its registers alone."""
 
@@ -48,8 +48,8 @@ def known_code(problem: Problem, kernel: Kernel, tiling: Tiling, device: Device)
 
 
 def known_registers(problem: Problem, kernel: Kernel, tilings: Tiling, device: Device) -> NDArray[np.int64]:
-    """(registers of a thread, bytes of its local memory) of each of many launches, as the shipped code has them, or code
-    alike in a ring of any length; 0 registers where there is none."""
+    """(registers of a thread, bytes of its local memory) of each of many launches, as the shipped code has them, or
+    code alike in a ring of any length; 0 registers where there is none."""
     rows, macros = _rows(shipped_file(device.capability.sm)), kernel.macros(problem, tilings)
     columns = np.broadcast_arrays(*macros.values())
     found = np.zeros((2, columns[0].size), np.int64)

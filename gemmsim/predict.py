@@ -20,6 +20,7 @@ from gemmsim.demands import SharedWork, lanes_at_work
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.launch_waves import Waves
+from gemmsim.load_schedules import LoadSchedule, load_schedule
 from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.port_shares import PortShare, port_share
@@ -103,14 +104,15 @@ def predict(
     registers_per_thread: Count | None = None,
     ports: PortShare | None = None,
     local_bytes: Count = 0,
+    schedule: LoadSchedule | None = None,
 ) -> Prediction:
     """Predict the time of a launch; its cost does not grow with m, n and k.
 
     `registers_per_thread` is the compiler's count where known, and `local_bytes` the local memory of a thread that goes
-    with it; without them those of the shipped table are
-    used, or where it has none an estimate, and marked; `ports` likewise is of the compiled kernel where
-    known, else from the table or what is usual. Raises InputError when the kernel does not take the
-    tiling or the device cannot hold its tiles. Sizes and tiling fields may be int64 arrays that broadcast together.
+    with it; without them those of the shipped table are used, or where it has none an estimate, and marked; `ports`
+    likewise is of the compiled kernel where known, else from the table or what is usual, and so is the `schedule` by
+    which its loop waits for loads. Raises InputError when the kernel does not take the tiling or the device cannot hold
+    its tiles. Sizes and tiling fields may be int64 arrays that broadcast together.
     """
     require_one_shape(problem.m, problem.n, problem.k, *vars(tiling).values())
     kernel.check(tiling, device, problem)
@@ -121,7 +123,10 @@ def predict(
     widths = kernel.widths(problem, tiling)
     shared = counted_shared(kernel, tiling, widths, problem.element_bytes)
     taken = resources.registers_per_thread, resources.spilled
-    rounds = launch_rounds(problem, kernel, tiling, widths, device, shared, resident.blocks_per_sm, *taken)
+    schedule = schedule or load_schedule(kernel, problem, tiling, device.capability)
+    rounds = launch_rounds(
+        problem, kernel, tiling, widths, device, shared, resident.blocks_per_sm, *taken, schedule=schedule
+    )
     clock_hz = known.clock_hz or device.clock_hz
     overhead_s = known.launch_overhead_s or LAUNCH_OVERHEAD_S
     terms = resource_times(problem, kernel, tiling, device, ports, shared)

@@ -21,6 +21,7 @@ from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.errors import InputError
 from gemmsim.kernels import REGISTER_BYTES
 from gemmsim.known_code import Compiled, known_code, known_registers
+from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.described import described_program
 from gemmsim.predict import Prediction, predict
 from gemmsim.register_table import resources
@@ -143,7 +144,8 @@ def simulated_too(result: Result, of: Space, code: Compiled | None = None) -> Re
     described, and then it counts for less."""
     launch = of.problem, result.kernel, result.tiling, of.device
     if code := code or known_code(*launch):
-        found = predict(*launch, registers_per_thread=code.registers_per_thread, local_bytes=code.local_bytes)
+        schedule = schedule_of(code.program, result.tiling) if result.kernel.staged else None
+        found = predict(*launch, code.registers_per_thread, local_bytes=code.local_bytes, schedule=schedule)
         program, weight = code.program, WEIGHT
     else:
         found, program, weight = _as_known(of, result.tiling), described_program(*launch), DESCRIBED_WEIGHT

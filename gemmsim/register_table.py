@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -24,6 +24,8 @@ from gemmsim.problem import Count, Problem
 from gemmsim.tiling import Tiling
 
 SHIPPED = Path(__file__).parent / "data" / "registers" / "table.jsonl"
+COLUMNS = ("compiler", "kernel", "loops", "macros", "registers", "running", "sources", "spill_bytes")
+"""What a row of the table has."""
 TABLE = "table"
 """The source of a register count that is from here, as `Resources` names it."""
 HASH_DIGITS = 16
@@ -40,17 +42,18 @@ class Row:
     `spill_bytes` are a thread's, of those capabilities alone where registers ran out; `sources` is the hash of the
     sources, `compiler` what compiled them. `loops` has of the main loop, by capability too, its FFMA, its
     instructions, and the cycles that a sub-core needs for these with its register ports; `running` the cycles per
-    FFMA as the warps that fit there run it, waiting for what they load.
+    FFMA as the warps that fit there run it, waiting for what they load. Rows of `load_schedules.py` have `loads`.
     """
 
     kernel: str
     macros: Mapping[str, int]
-    registers: Mapping[str, int]
-    spill_bytes: Mapping[str, int]
-    sources: str
-    compiler: str
+    registers: Mapping[str, int] = field(default_factory=dict)
+    spill_bytes: Mapping[str, int] = field(default_factory=dict)
+    sources: str = ""
+    compiler: str = ""
     loops: Mapping[str, tuple[int, int, float]] = field(default_factory=dict)
     running: Mapping[str, float] = field(default_factory=dict)
+    loads: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,10 +128,11 @@ def read_table(path: Path) -> list[Row]:
     return [Row(**json.loads(line)) for line in lines]
 
 
-def write_table(path: Path, rows: Iterable[Row]) -> None:
+def write_table(path: Path, rows: Iterable[Row], columns: Sequence[str] = COLUMNS) -> None:
     """Write one JSON object a row, ordered by kernel and macros, so that changes show in a diff."""
     lines = [
-        json.dumps(vars(row), sort_keys=True) for row in sorted(rows, key=lambda row: key_of(row.kernel, row.macros))
+        json.dumps({name: getattr(row, name) for name in columns}, sort_keys=True)
+        for row in sorted(rows, key=lambda row: key_of(row.kernel, row.macros))
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -144,21 +148,25 @@ def many(problem: Problem, tiling: Tiling) -> bool:
     return any(isinstance(size, np.ndarray) for size in (problem.n, problem.k, *vars(tiling).values()))
 
 
-def row_of(kernel: Kernel, problem: Problem, tiling: Tiling) -> Row | None:
-    """The row of one launch (whole numbers, no arrays), None where there is none for these sources."""
-    return _row(kernel, *_repeated(problem), problem.dtype, tiling)
+def row_of(kernel: Kernel, problem: Problem, tiling: Tiling, table: Path | None = None) -> Row | None:
+    """The row of one launch (whole numbers, no arrays) in the shipped table, or in another; None where there is none
+    for these sources."""
+    return _row(table or SHIPPED, kernel, *_repeated(problem), problem.dtype, tiling)
 
 
 @lru_cache(maxsize=2**12)
-def _row(kernel: Kernel, n: int, k: int, dtype: str, tiling: Tiling) -> Row | None:
-    return _fresh(SHIPPED).get(key_of(kernel.name, kernel.launch(Problem(1, n, k, dtype), tiling).macros))
+def _row(table: Path, kernel: Kernel, n: int, k: int, dtype: str, tiling: Tiling) -> Row | None:
+    return _fresh(table).get(key_of(kernel.name, kernel.launch(Problem(1, n, k, dtype), tiling).macros))
 
 
-def rows_of(kernel: Kernel, problem: Problem, tiling: Tiling) -> tuple[list[Row], NDArray[np.int64]]:
-    """(rows, which of them each of many launches has, -1 where it has none)."""
+def rows_of(
+    kernel: Kernel, problem: Problem, tiling: Tiling, table: Path | None = None
+) -> tuple[list[Row], NDArray[np.int64]]:
+    """(rows of a table, which of them each of many launches has, -1 where it has none)."""
     macros = kernel.launch(Problem(1, *_repeated(problem), problem.dtype), tiling).macros
     alike = {name: value for name, value in macros.items() if not np.ndim(value)}
-    rows = [row for row in _fresh(SHIPPED).values() if row.kernel == kernel.name and row.macros.keys() == macros.keys()]
+    rows = list(_fresh(table or SHIPPED).values())
+    rows = [row for row in rows if row.kernel == kernel.name and row.macros.keys() == macros.keys()]
     rows = [row for row in rows if alike.items() <= row.macros.items()]
     shape = np.broadcast_shapes(*map(np.shape, macros.values()))
     columns = {name: np.broadcast_to(macros[name], shape).ravel() for name in macros.keys() - alike.keys()}

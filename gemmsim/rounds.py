@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from gemmsim.calibration import calibration
+from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES
 from gemmsim.demands import UNROLLED, Scalars, SharedWork, demand_of, joined, or_else, scalars, served, timing_of
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Widths
+from gemmsim.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.pipeline.waves import fits_in_l2
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
@@ -55,12 +56,13 @@ def launch_rounds(
     registers: Any,
     spilled: Any = 0,
     of: Scalars | None = None,
+    schedule: LoadSchedule = UNKNOWN,
 ) -> LaunchRounds:
     """The cycles of a launch, events not counted.
 
-    `shared` is of a block and tile; a thread has so many `registers`, and `spilled` words of
-    local memory. Sizes, tiling fields and the rest may be arrays that broadcast together. Valid for whole launches of
-    one kernel on an empty GPU whose L2 holds nothing of A and B.
+    `shared` is of a block and tile; a thread has so many `registers`, and `spilled` words of local memory; its loop
+    waits for loads by the `schedule`, where that is known. Sizes, tiling fields and the rest may be arrays that
+    broadcast together. Valid for whole launches of one kernel on an empty GPU whose L2 holds nothing of A and B.
     """
     of, known = of or scalars(), calibration(device)
     missed = or_else(known.cold_latency_cycles, or_else(known.dram_latency_cycles, 700.0))
@@ -76,7 +78,7 @@ def launch_rounds(
     full = np.floor(blocks / at_once)
     left = np.ceil((blocks - full * at_once) / device.sms)
 
-    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, resident, of)
+    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, resident, of, schedule)
     spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
     barriers = 0 if not kernel.staged else 1 if kernel.prefetches else 2
     barrier = barriers * (times.barrier_cycles + times.arrival_cycles * warps)
@@ -100,21 +102,25 @@ def launch_rounds(
             return joined(alone + barrier, arrived / np.maximum(1, tiling.stages - 1))
         return np.maximum(alone, begun_with * first + exposed) + (more_batches * again + barrier)
 
-    result = _result_cycles(problem, kernel, tiling, widths, device, known.l2_write_bytes_per_s)
+    result = _result_bytes(problem, kernel, tiling, widths) * write_cycles(blocks, device, known)
+    turnover = times.block_turnover_cycles
     meeting = (of.split_cycles + _adding_cycles(tiling, hit)) * (tiling.split_k > 1)
     filling = tiling.stages * demand.moving if kernel.copies else 0.0  # of the ring, before the first tile is read
 
-    def wave(resident: Any, latency: Any, cycles: Any, following: Any = None) -> Any:
-        """Cycles of a wave; behind another, the beginnings and ends of its blocks and their computing hide each
-        other."""
-        inside, ends = steps * cycles, latency + resident * result + meeting + filling
-        if following is None:
-            return inside + ends
-        return inside + ends - (following & (resident > 1)) * np.minimum(inside, ends)
+    ends = meeting + filling
+
+    def first_wave(resident: Any, latency: Any, chain: Any) -> Any:
+        """Cycles of a wave whose blocks begin together and end together."""
+        return steps * served(users * resident, most, chain) + latency + ends + resident * result
+
+    def later_wave(resident: Any, latency: Any, chain: Any) -> Any:
+        """Cycles of a wave behind another, whose blocks begin and end while others compute: each queues for what it
+        needs most, through all of its life."""
+        longest = np.maximum(steps * most, result / users)
+        return served(users * resident, longest, steps * chain + latency + turnover + ends + result)
 
     begun, more, rest, left = full > 0, np.maximum(0.0, full - 1), left > 0, np.maximum(1.0, left)
     first_chain = next_chain = last_chain = chain(*cold)
-    first = following = served(users * resident, most, first_chain)
     later: Any = cold[0]
     latest: Any = cold[0]
     if np.any(fits_in_l2(problem, device)):
@@ -123,11 +129,15 @@ def launch_rounds(
         later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
         next_chain = chain(later, again_later)
         last_chain = np.where(begun, next_chain, first_chain)
-        following = served(users * resident, most, next_chain)
         latest = np.where(begun, later, cold[0])
     fetching = np.maximum(0.0, demand.code * times.code_cycles - demand.alone)  # in the first pass
-    cycles = fetching + begun * wave(resident, cold[0], first) + more * wave(resident, later, following, True)
-    cycles = cycles + rest * wave(left, latest, served(users * left, most, last_chain), begun)
+    cycles = fetching + begun * first_wave(resident, cold[0], first_chain)
+    if np.any(begun):
+        cycles = cycles + more * later_wave(resident, later, next_chain)
+        last = np.where(begun, later_wave(left, latest, last_chain), first_wave(left, latest, last_chain))
+    else:
+        last = first_wave(left, latest, last_chain)
+    cycles = cycles + rest * last
     return LaunchRounds(cycles[()], steps, ((begun, first_chain), (more, next_chain), (rest, last_chain)))
 
 
@@ -138,12 +148,17 @@ def _adding_cycles(tiling: Tiling, latency: Any) -> Any:
     return pieces * ceil_div(tiling.split_k, LOADED_TOGETHER) * latency
 
 
-def _result_cycles(
-    problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths, device: Device, l2_write: float | None
-) -> Any:
-    """Cycles until a block's results are on their way: whole sectors of those that exist, for each store again."""
+def write_cycles(blocks: Any, device: Device, known: Calibration) -> Any:
+    """Cycles of a multiprocessor for each byte that it writes: at its share of the rate of all that have a block, and
+    no faster than it can alone."""
+    rate = or_else(known.l2_write_bytes_per_s, device.l2_bytes_per_s / 2) / device.clock_hz
+    alone = or_else(known.l2_write_bytes_per_cycle_per_sm, rate)
+    return 1 / np.minimum(rate / np.minimum(blocks, device.sms), alone)
+
+
+def _result_bytes(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths) -> Any:
+    """Bytes that a block's results are: whole sectors of those that exist, for each store again."""
     rows, columns = np.minimum(tiling.block_m, problem.m), np.minimum(tiling.block_n, problem.n)
     again = 1 if kernel.warp_tiled else np.maximum(1, np.minimum(tiling.thread_n, 8) / widths.global_c)
     through_sums = np.where(tiling.split_k > 1, 2.5, 1.0)
-    rate = or_else(l2_write, device.l2_bytes_per_s / 2) / device.sms / device.clock_hz
-    return problem.element_bytes * rows * columns * again * through_sums / rate
+    return problem.element_bytes * rows * columns * again * through_sums

@@ -29,14 +29,15 @@ STAGING_REGISTERS, REGISTERS_OF_LOAD = 20, 0.5
 """The same while tiles are loaded: sizes and pointers of both matrices too; and an address for every few loads."""
 AHEAD_AT_ONCE = 0.25
 """Share of the fragments read ahead that are there beside the present ones: these are free as they are multiplied."""
-LOADS_UNDER_WAY = 40
-"""Global loads that a warp has under way at once where it has the registers."""
+LOADS_TOGETHER, LOADS_UNDER_WAY = 8, 40
+"""Global loads of a tile that nearly all compiled loops have under way at once; of more so many on average."""
 LOADS_WITHOUT_ADDRESS, WORDS_OF_ADDRESS = 3, 3
 """Loads under way where their addresses come from local memory, and words there of each such address."""
 WORDS_TOGETHER = 4
 """Words of local memory that are loaded before the first of them is waited for."""
-UNROLLED_FFMA = 4
-"""FFMA of a thread and tile, up to which the compiler unrolls the loop over tiles and loads two at once."""
+UNROLLED_FFMA, UNROLLED_SQUARE_FFMA = 4, 8
+"""FFMA of a thread and tile, up to which the compiler unrolls the loop over tiles and loads two at once; more where
+tiles of A and B have as many elements, so that one guard serves both."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,10 @@ def spills(kernel: Kernel, tiling: Tiling, widths: Widths, registers: Any, spill
         batches = 1 + np.minimum(lacking, np.minimum(elements, spilled)) * (loads / elements)
     else:
         without_address = np.minimum(loads, spilled / WORDS_OF_ADDRESS)
-        batches = 1 + loads / LOADS_UNDER_WAY + np.maximum(0, without_address / LOADS_WITHOUT_ADDRESS - 1)
-    tiny = tiling.thread_m * tiling.thread_n * tiling.block_k <= UNROLLED_FFMA
+        more = np.maximum(0, loads - LOADS_TOGETHER) / LOADS_UNDER_WAY
+        batches = 1 + more + np.maximum(0, without_address / LOADS_WITHOUT_ADDRESS - 1)
+    unrolled = np.where(tiling.block_m == tiling.block_n, UNROLLED_SQUARE_FFMA, UNROLLED_FFMA)
+    tiny = tiling.thread_m * tiling.thread_n * tiling.block_k <= unrolled
     return Spills(
         warps * (spilled + 2 * again), warps * spilled, again / WORDS_TOGETHER, batches * np.where(tiny, 0.5, 1.0)
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmsim.coalescing import l1_wavefronts
-from gemmsim.demands import CODE_WAYS, _moved, demand_of, missed_code, passes_of_rows, scalars
+from gemmsim.demands import CODE_WAYS, _moved, demand_of, missed_code, passes_of_lines, passes_of_rows, scalars
 from gemmsim.device import device
 from gemmsim.kernels import kernel
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS
@@ -56,6 +56,21 @@ def test_rows_share_no_pass_where_they_begin_alike(width, block_k):
     row, column = np.divmod(vector, block_k // width)
     passes = l1_wavefronts(4 * (row * pitch + column * width), np.ones(vector.shape, bool), 4 * width).data.sum()
     assert passes == passes_of_rows(rows, block_k)
+
+
+def passes_on_average(lines: int, pitches: np.ndarray) -> float:
+    """Of a word from each of so many lines, by the hash of L1's tags and the banks."""
+    row = np.arange(WARP_SIZE) * lines // WARP_SIZE
+    addresses = 4 * (row * pitches[:, None] + 8 * np.arange(len(pitches))[:, None])
+    return float(l1_wavefronts(addresses, np.ones(addresses.shape, bool), 4).data.mean())
+
+
+@pytest.mark.parametrize("lines", [1, 2, 4, 8, 16, 32])
+def test_lines_meet_in_slots_by_chance_and_in_banks_by_their_pitch(lines):
+    ragged = np.arange(1001, 4001, 26)
+    assert passes_of_lines(lines, 1001) == pytest.approx(passes_on_average(lines, ragged), rel=0.2)
+    assert passes_of_lines(lines, 1024) == passes_on_average(lines, np.full(8, 1024)) == lines
+    assert passes_of_lines(32, 1024 + 16) == 16
 
 
 def moved(pad_a: int, block_k: int = 24) -> float:

@@ -37,13 +37,12 @@ LAYERS = (
     "banks", "older_banks", "calibration_files", "calibration", "coalescing", "patterns", "pattern_files",
     "warp_tiles", "lane_runs", "copy_costs", "shared_access", "global_access", "tile_classes", "traffic", "caches",
     "registers", "machine_code", "port_shares", "port_streams", "stream_records", "sub_core", "edges", "explain",
-    "roofline", "pipeline", "spills", "demands", "rounds", "predict", "simulated_times", "routes", "tables",
-    "quick_times", "error_bars", "rearrange", "ranking", "clblast", "kernel_tuner", "fix", "records", "record_files",
-    "whole_files", "held_out",
-    "loop_shares", "ladder", "why", "sensible", "constraints", "spaces", "scoring", "landscapes", "known_code",
-    "refinement",
-    "search", "sensitivity", "scenes", "tuner", "compare", "options", "answers", "narrate", "narrate_why", "gpu",
-    "measure", "cluster", "console", "show", "plots", "report", "completion", "commands", "cli", "__main__",
+    "roofline", "pipeline", "spills", "load_schedules", "demands", "rounds", "predict", "simulated_times", "routes",
+    "tables", "quick_times", "error_bars", "rearrange", "ranking", "clblast", "kernel_tuner", "fix", "records",
+    "record_files", "whole_files", "held_out", "loop_shares", "ladder", "why", "sensible", "constraints", "spaces",
+    "scoring", "landscapes", "known_code", "refinement", "search", "sensitivity", "scenes", "tuner", "compare",
+    "options", "answers", "narrate", "narrate_why", "gpu", "measure", "cluster", "console", "show", "plots", "report",
+    "completion", "commands", "cli", "__main__",
 )  # fmt: skip
 """The modules from the bottom up: each may import those before it, none after it."""
 

@@ -11,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.rounds import FILE, values, with_value, written
+from gemmsim.calibration import Calibration, calibration
 from gemmsim.demands import scalars, served
 from gemmsim.device import device
 from gemmsim.kernels import KERNELS
 from gemmsim.ladder import default_tiling
+from gemmsim.pipeline.timing import timing
 from gemmsim.predict import counted_shared, predict
 from gemmsim.problem import Problem
 from gemmsim.quick_times import estimated_shared, quick_times
 from gemmsim.record_files import read_records, shipped_records
-from gemmsim.rounds import launch_rounds
+from gemmsim.rounds import launch_rounds, write_cycles
 from gemmsim.spaces import space
 from gemmsim.tables import size_of
 from gemmsim.tiling import Tiling
@@ -88,6 +90,33 @@ def test_a_thread_with_fewer_registers_waits_more():
     for name in (name for name, kernel in KERNELS.items() if kernel.thread_tiled and not kernel.copies):
         few, many = (cycles(problem, name, spilled=100, registers=each).cycles for each in (64, 128))
         assert few > many
+
+
+@given(st.integers(1, 1000))
+def test_a_few_blocks_write_as_fast_as_a_multiprocessor_can_and_many_share_the_rate(blocks):
+    known = calibration(H200)
+    alone = 1 / known.l2_write_bytes_per_cycle_per_sm
+    shared = H200.sms * H200.clock_hz / known.l2_write_bytes_per_s
+    found = write_cycles(blocks, H200, known)
+    assert found == pytest.approx(max(alone, shared * min(blocks, H200.sms) / H200.sms))
+    assert write_cycles(1, H200, known) == pytest.approx(alone)
+    assert write_cycles(H200.sms, H200, known) == pytest.approx(shared)
+    nobody_measured = Calibration("none")
+    assert write_cycles(blocks, H200, nobody_measured) == pytest.approx(
+        2 * min(blocks, H200.sms) * H200.clock_hz / H200.l2_bytes_per_s
+    )
+
+
+@given(kernels, st.integers(2, 9))
+def test_waves_of_one_block_follow_each_other(name, waves):
+    """Nothing of a wave hides behind the next where a multiprocessor has one block at a time: each takes the same, and
+    a turnover."""
+    tiling = default_tiling(KERNELS[name])
+    problem = [Problem(tiling.block_m, H200.sms * number * tiling.block_n, 40_000) for number in (1, waves, waves + 1)]
+    first, several, more = (cycles(each, name, resident=1) for each in problem)
+    later = more.cycles - several.cycles
+    assert several.cycles - first.cycles == pytest.approx((waves - 1) * later, rel=1e-9)
+    assert later > timing(H200, calibration(H200)).block_turnover_cycles
 
 
 @given(st.integers(1, 32), st.floats(1, 1e4), st.floats(1, 1e4))

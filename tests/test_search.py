@@ -19,6 +19,7 @@ from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, UNSAID, kernel
 from gemmsim.known_code import Compiled, known_code
 from gemmsim.landscapes import Landscape, landscapes
+from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.described import described_program
 from gemmsim.pipeline.launch import simulate_launch
 from gemmsim.predict import predict
@@ -291,9 +292,10 @@ def test_what_is_compiled_is_predicted_as_compiled():
     assert set(both) == {str(analytic[0]), str(analytic[2])}
     for at, registers, local_bytes in ((0, 250, 40), (2, 64, 0)):
         each = both[str(analytic[at])]
-        alone = predict(CUBE, REGISTER, each.tiling, H200, registers, local_bytes=local_bytes)
-        assert each.analytic_s == alone.time_s
         program = described_program(CUBE, REGISTER, each.tiling, H200)
+        taken = {"local_bytes": local_bytes, "schedule": schedule_of(program, each.tiling)}
+        alone = predict(CUBE, REGISTER, each.tiling, H200, registers, **taken)
+        assert each.analytic_s == alone.time_s
         fit = int(alone.occupancy.blocks_per_sm)
         simulated_s = simulate_launch(CUBE, REGISTER, each.tiling, H200, program, fit).time_s
         assert each.simulated_s == pytest.approx(simulated_s, rel=1e-5)

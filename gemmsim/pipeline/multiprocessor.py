@@ -261,7 +261,7 @@ class _Multiprocessor:
     def control(self, warp: _Warp, step: Step, now: float) -> None:
         """What the last instruction of a step does if it asks no memory."""
         if step.action == "barrier":
-            self.arrive(warp.block, warp, now)
+            self.arrive(warp.block, warp, max(now, warp.core.left[-1]))
         elif step.action == "commit":
             warp.groups.append(warp.copied)
         elif step.action == "fence":
