@@ -37,7 +37,7 @@ Tell = Callable[[str, int, int], None]
 
 Compiler = Callable[[Sequence[Result], Sequence[Space], Tell], Sequence[Compiled | None]]
 """Compiles configurations of some spaces; None for one that does not compile, or whose code is not understood."""
-SUITED = 40
+SUITED = 32
 """Configurations of which all is tried that leaves their tiles as they are."""
 NEARLY = 1.01
 """Traffic that is no more than so many times the least is as good: the simplest order of blocks is taken then."""
