@@ -51,9 +51,9 @@ def problems(seed: int, number: int) -> list[Problem]:
     while len(found) < number:
         kind, grain = list(KINDS)[len(found) % len(KINDS)], drawn.choice(GRAINS)
         ranges = KINDS[kind] or (SQUARE,)
-        sizes = [_size(drawn, *extent, grain) for extent in ranges] * (3 // len(ranges))
-        problem = Problem(*sizes)
-        if tuple(sizes) not in SEARCHED and LEAST_FLOP <= problem.flop <= MOST_FLOP and problem not in found:
+        m, n, k = [_size(drawn, *extent, grain) for extent in ranges] * (3 // len(ranges))
+        problem = Problem(m, n, k)
+        if (m, n, k) not in SEARCHED and LEAST_FLOP <= problem.flop <= MOST_FLOP and problem not in found:
             found.append(problem)
     return found
 

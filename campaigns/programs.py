@@ -92,9 +92,8 @@ def main() -> None:
     kept, found = ([], list(wanted.values())) if arguments.anew else lacking(path, wanted)
     cubins = compiled_all([Job(of, of.launch(problem, tiling), on.capability) for of, problem, tiling in found])
     with ProcessPoolExecutor(available_cores()) as pool:
-        started = [
-            pool.submit(row, of.name, *rest, cubin, on) for (of, *rest), cubin in zip(found, cubins, strict=True)
-        ]
+        launched = zip(found, cubins, strict=True)
+        started = [pool.submit(row, of.name, problem, tiling, cubin, on) for (of, problem, tiling), cubin in launched]
         rows = kept + [each.result() for each in started]
     if hashes() != before:
         sys.exit("the sources changed while they were compiled; once more, please")
