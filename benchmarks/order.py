@@ -48,7 +48,7 @@ def predicted_s(record: Record, program: Program) -> list[float]:
     found = predict(*launch, **record.compiled, schedule=schedule)
     analytic_s = float(found.time_s)
     by_simulation = simulated_s(*launch, program, int(found.occupancy.blocks_per_sm), calibration(H200))
-    return [analytic_s, by_simulation, both_s(by_simulation, analytic_s)]
+    return [analytic_s, by_simulation, both_s(by_simulation, analytic_s, of.name)]
 
 
 def times() -> dict[str, Times]:

@@ -20,8 +20,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
-from gemmsim import error_bars, simulated_times
+from gemmsim import error_bars, routes, simulated_times
 from gemmsim.calibration import as_if_uncalibrated, calibration
 from gemmsim.compare import ComparedPoint, Comparison
 from gemmsim.device import Device, device
@@ -249,6 +250,9 @@ Written by `python -m campaigns.accuracy --write` from shipped records of {devic
 calibrated: with the GPU's own numbers; inherited: as if it had none."""
 
 
+WEIGHTS_SOURCE = "Weight of the simulated route (gemmsim/routes.py). Written by `python -m campaigns.accuracy --write`."
+
+
 def factors(on: Device) -> dict[str, Factors]:
     """The factors of every route, with the GPU's own numbers and without."""
     found: dict[str, Factors] = {}
@@ -258,6 +262,22 @@ def factors(on: Device) -> dict[str, Factors]:
         for route in ("both", "simulated", "analytic"):
             found[set_name(route, own)] = fitted(residuals(points[route]))
     return found
+
+
+def weights(on: Device) -> dict[str, float]:
+    """{kernel: weight of the simulated route}: the inverse of the mean square of its errors' logarithms, over points
+    that are not held out, as a share of the sum of both routes'."""
+    points = judged(on)
+    keys = {each.point.point.key for each in points["simulated"]}
+    squares: dict[str, dict[str, list[float]]] = {}
+    for route in ("simulated", "analytic"):
+        for each in points[route]:
+            if each.point.point.key in keys and not each.point.held_out:
+                squares.setdefault(each.kernel, {}).setdefault(route, []).append(math.log(each.ratio) ** 2)
+    return {
+        name: round(1 - fmean(of["simulated"]) / (fmean(of["simulated"]) + fmean(of["analytic"])), 2)
+        for name, of in sorted(squares.items())
+    }
 
 
 def unchanged(on: Device, pool: Executor) -> bool:
@@ -281,6 +301,9 @@ def write(on: Device, processes: int) -> None:
             simulated_times.write_times(simulated_times.read_times() | times)
     simulated_times.write_times(times)  # without those that nobody needs any more
     simulated_times.forget()
+    lines = [f"{name} = {weight}" for name, weight in weights(on).items()]
+    routes.WEIGHTS.write_text("\n".join([f"# {WEIGHTS_SOURCE}", *lines, ""]), encoding="utf-8")
+    routes.weights.cache_clear()
     error_bars.FILE.write_text(as_toml(factors(on), SOURCE.format(device=on.name)), encoding="utf-8")
     error_bars.forget()
 

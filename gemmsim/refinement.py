@@ -25,7 +25,7 @@ from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.described import described_program
 from gemmsim.predict import Prediction, predict
 from gemmsim.register_table import resources
-from gemmsim.routes import DESCRIBED_WEIGHT, WEIGHT, both_s
+from gemmsim.routes import DESCRIBED, both_s
 from gemmsim.scoring import TELLING, Result
 from gemmsim.simulated_times import simulated_s
 from gemmsim.spaces import Space
@@ -73,8 +73,8 @@ def refined(
     """The same, the first of them in what suits their tiles best, and of these so many simulated; the fastest first.
 
     With a compiler they are simulated as compiled, and predicted with the registers that they really have. Where both
-    routes were asked, the time is their weighed mean (`gemmsim.routes`), a little longer for deep tiles. The times of the others are moved by as much
-    as those of the simulated ones are, by the median.
+    routes were asked, the time is their weighed mean (`gemmsim.routes`), a little longer for deep tiles. The times of
+    the others are moved by as much as those of the simulated ones are, by the median.
     """
     by_kernel = {of.kernel.name: of for of in spaces}
     found, suiting = [*results], max(SUITED, simulated)
@@ -151,14 +151,14 @@ def simulated_too(result: Result, of: Space, code: Compiled | None = None) -> Re
     if code := code or known_code(*launch):
         schedule = schedule_of(code.program, result.tiling) if result.kernel.staged else None
         found = predict(*launch, code.registers_per_thread, local_bytes=code.local_bytes, schedule=schedule)
-        program, weight = code.program, WEIGHT
+        program, share = code.program, 1.0
     else:
-        found, program, weight = _as_known(of, result.tiling), described_program(*launch), DESCRIBED_WEIGHT
+        found, program, share = _as_known(of, result.tiling), described_program(*launch), DESCRIBED
     time_s = simulated_s(*launch, program, int(found.occupancy.blocks_per_sm), calibration(of.device))
     analytic_s = float(found.time_s)
     deeper = (result.tiling.block_k / DEPTH) ** DEEPER if result.kernel.staged else 1.0
     return replace(
-        result, analytic_s=analytic_s, simulated_s=time_s, time_s=deeper * both_s(time_s, analytic_s, weight),
+        result, analytic_s=analytic_s, simulated_s=time_s, time_s=deeper * both_s(time_s, analytic_s, result.kernel.name, share),
         bound_by=str(found.bound_by), compiled=code is not None,
     )  # fmt: skip
 

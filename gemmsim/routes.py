@@ -3,19 +3,22 @@
 The analytic route takes closed forms and any number of launches at once. The simulated one runs the program of one
 launch's warps, where there is one: shipped, or just compiled. What bounds a launch the analytic one says for both.
 
-The two share what was measured of the GPU and little else, and on an H200 their errors have next to no correlation. So
-both together are right more often than either: their geometric mean, each weighed by the inverse of the variance that
-its errors have, as of any two independent estimates.
+The two share what was measured of the GPU and little else, and on an H200 their errors are far from alike. So both
+together are right more often than either: their geometric mean, each weighed by the inverse of the mean square that the
+logarithm of predicted over measured has for the kernel, as of any two independent estimates. `campaigns/accuracy.py`
+writes these weights, of points that are not held out.
 """
 
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gemmsim.calibration import calibration
-from gemmsim.device import Device
+from gemmsim.device import DATA, Device
 from gemmsim.errors import InputError, unknown
 from gemmsim.kernels import Kernel
 from gemmsim.load_schedules import schedule_of
@@ -30,13 +33,13 @@ if TYPE_CHECKING:
 
 ROUTES = ("auto", "both", "simulated", "analytic")
 """What can be asked for; auto is both where there is a program, else analytic."""
-WEIGHT = 2 / 3
-"""Of the simulated route beside the analytic one: of the logarithm of predicted over measured its variance is half as
-large, over points that are not held out (docs/accuracy.md)."""
-DESCRIBED_WEIGHT = 1 / 3
-"""The same where its program is told from the kernel's description: of what leads searches its errors vary by 11 %
-instead of 9 % then, and their correlation with those of the analytic route is 0.5 instead of 0.2. So of eight problems
-beside those that accuracy is judged by, what comes first takes the least time (`campaigns/finalists.py`)."""
+WEIGHTS = DATA / "route_weights.toml"
+"""Of the simulated route beside the analytic one, by kernel."""
+DESCRIBED = 1 / 2
+"""Share of that weight that is left where the program is told from the kernel's description: of what leads searches its
+errors vary by 11 % instead of 9 % then, and their correlation with those of the analytic route is 0.5 instead of 0.2.
+So of eight problems beside those that accuracy is judged by, what comes first takes the least time
+(`campaigns/finalists.py`)."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,19 @@ class CombinedPrediction(SimulatedPrediction):
     @property
     def time_s(self) -> Any:
         """The mean."""
-        return both_s(super().time_s, self.analytic_s)
+        return both_s(super().time_s, self.analytic_s, self.kernel.name)
 
 
-def both_s(simulated_s: float, analytic_s: float, weight: float = WEIGHT) -> float:
-    """Seconds that both routes say together."""
+def both_s(simulated_s: float, analytic_s: float, kernel: str, share: float = 1.0) -> float:
+    """Seconds that both routes say together of a launch of a kernel; `share` of its weight the simulation has."""
+    weight = share * weights().get(kernel, 0.5)
     return float(simulated_s**weight * analytic_s ** (1 - weight))
+
+
+@cache
+def weights() -> dict[str, float]:
+    """{kernel: the simulated route's weight}, from 0 to 1; both count alike for one that is missing."""
+    return {name: float(value) for name, value in tomllib.loads(WEIGHTS.read_text(encoding="utf-8")).items()}
 
 
 def predicted_time(

@@ -14,12 +14,12 @@ from gemmsim import simulated_times
 from gemmsim.calibration import as_if_uncalibrated, calibration
 from gemmsim.device import device
 from gemmsim.errors import InputError
-from gemmsim.kernels import kernel
+from gemmsim.kernels import KERNELS, kernel
 from gemmsim.pipeline.launch import simulate_launch
 from gemmsim.pipeline.programs import program_for
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
-from gemmsim.routes import ROUTES, analytic_s, both_s, predicted_time, route_of
+from gemmsim.routes import ROUTES, analytic_s, both_s, predicted_time, route_of, weights
 from gemmsim.simulated_times import DIGITS, code, key_of, read_times, simulated_s, write_times
 
 H200 = device("h200")
@@ -64,16 +64,24 @@ def test_what_bounds_it_is_what_the_analytic_route_says():
 def test_both_together_are_the_weighed_mean():
     found, alone, closed = (predicted_time(*LAUNCH, route) for route in ("both", "simulated", "analytic"))
     assert route_of(found) == "both"
-    assert (found.time_s / closed.time_s) ** 3 == pytest.approx((alone.time_s / closed.time_s) ** 2)
+    weight = weights()[KERNEL.name]
+    assert 0 < weight < 1
+    assert found.time_s / closed.time_s == pytest.approx((alone.time_s / closed.time_s) ** weight)
     assert (found.simulated_s, analytic_s(found)) == (alone.time_s, closed.time_s)
     assert (found.terms, found.bound_by) == (closed.terms, closed.bound_by)
 
 
-@given(st.floats(1e-9, 10), st.floats(1e-9, 10), st.floats(0.1, 10))
-def test_the_mean_lies_between_and_scales(one, other, factor):
-    mean = both_s(one, other)
+@given(st.floats(1e-9, 10), st.floats(1e-9, 10), st.floats(0.1, 10), st.sampled_from([*KERNELS, "another"]))
+def test_the_mean_lies_between_and_scales(one, other, factor, kernel):
+    mean = both_s(one, other, kernel)
     assert min(one, other) * (1 - 1e-9) <= mean <= max(one, other) * (1 + 1e-9)
-    assert both_s(factor * one, factor * other) == pytest.approx(factor * mean, rel=1e-9)
+    assert both_s(factor * one, factor * other, kernel) == pytest.approx(factor * mean, rel=1e-9)
+
+
+def test_a_route_of_smaller_errors_weighs_more():
+    """Of a kernel of which no weight is known both weigh alike."""
+    assert both_s(1.0, 4.0, "another") == pytest.approx(2.0)
+    assert set(weights()) == set(KERNELS)
 
 
 def test_auto_asks_both_where_there_is_a_program():

@@ -26,7 +26,7 @@ from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.records import Point
 from gemmsim.refinement import refined, simulated_too, suited
-from gemmsim.routes import both_s
+from gemmsim.routes import both_s, weights
 from gemmsim.scoring import TELLING, Result
 from gemmsim.search import LEAST_KEPT, rank, regret, search, spaces_of
 from gemmsim.sensitivity import sensitivities, why_it_loses
@@ -264,6 +264,7 @@ def deeper(each):
 
 def test_the_first_are_simulated_and_the_others_moved_by_as_much(monkeypatch):
     monkeypatch.setattr(refinement, "known_code", lambda *_: None)
+    weight = weights().get("register", 0.5)
     spaces, told = spaces_of(CUBE, H200, [REGISTER], values=FEW), []
     analytic = rank(spaces, simulated=0).kept
     found = refined(analytic, spaces, 2, lambda *each: told.append(each))
@@ -276,7 +277,9 @@ def test_the_first_are_simulated_and_the_others_moved_by_as_much(monkeypatch):
         fit = int(predict(CUBE, REGISTER, each.tiling, H200).occupancy.blocks_per_sm)
         simulated_s = simulate_launch(CUBE, REGISTER, each.tiling, H200, program, fit).time_s
         assert each.simulated_s == pytest.approx(simulated_s, rel=1e-5)
-        assert each.time_s == pytest.approx(deeper(each) * each.simulated_s ** (1 / 3) * each.analytic_s ** (2 / 3))
+        assert each.time_s == pytest.approx(
+            deeper(each) * each.simulated_s ** (weight / 2) * each.analytic_s ** (1 - weight / 2)
+        )
         assert not each.compiled
     moved = np.median([each.time_s / each.analytic_s for each in both])
     assert all(each.time_s == pytest.approx(moved * each.analytic_s) for each in found if each.simulated_s is None)
@@ -303,7 +306,7 @@ def test_what_is_compiled_is_predicted_as_compiled():
         fit = int(alone.occupancy.blocks_per_sm)
         simulated_s = simulate_launch(CUBE, REGISTER, each.tiling, H200, program, fit).time_s
         assert each.simulated_s == pytest.approx(simulated_s, rel=1e-5)
-        assert each.time_s == deeper(each) * both_s(each.simulated_s, each.analytic_s)
+        assert each.time_s == deeper(each) * both_s(each.simulated_s, each.analytic_s, "register")
     moved = np.median([both[str(analytic[at])].time_s / analytic[at].analytic_s for at in (0, 2)])
     (other,) = (each for each in found if str(each) == str(analytic[1]))
     assert (other.simulated_s, other.compiled) == (None, False)
@@ -321,7 +324,7 @@ def test_what_is_known_of_the_code_is_used_without_a_compiler():
     assert found == simulated_too(Result(of, tiling, 1.0, 1.0), space, code)
     alone = predict(problem, of, tiling, H200, code.registers_per_thread, local_bytes=code.local_bytes)
     assert found.analytic_s == alone.time_s
-    assert found.time_s == both_s(found.simulated_s, found.analytic_s)  # its block_k is 8
+    assert found.time_s == both_s(found.simulated_s, found.analytic_s, "async")  # its block_k is 8
 
 
 def test_tiles_are_suited_with_the_registers_that_are_known(monkeypatch):

@@ -17,8 +17,8 @@ from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel
-from gemmsim.pipeline.multiprocessor import Ran, run
-from gemmsim.pipeline.program import Program
+from gemmsim.pipeline.multiprocessor import Ran, busy_cycles, run
+from gemmsim.pipeline.program import Program, Steps
 from gemmsim.pipeline.timing import Costs, Timing, costs, timing
 from gemmsim.pipeline.waves import Wave, busiest, cold_share, first_wave, read_ahead
 from gemmsim.pipeline.work import Work
@@ -75,7 +75,11 @@ def simulate_launch(
     blocks = grid(problem, tiling).blocks
     cost, base = costs(problem, kernel, tiling, blocks <= device.sms), timing(device, known)
     loaded_bytes = loaded_bytes_of(problem, kernel, tiling)
-    life = _life(problem, tiling, kernel, program, cost)
+    depth = grid(problem, tiling).steps * tiling.block_k if kernel.staged else problem.k
+    passes, left_over = program.passes(float(tiling.thread_m * tiling.thread_n * depth))
+    repeats = ceil_div(tiling.thread_m * tiling.thread_n, 4 * tiling.split_k) if tiling.split_k > 1 else 0
+    life = _life(tiling, program, program.after(left_over, repeats), passes, cost)
+    least_cycles = busy_cycles(program.loop, cost) * tiling.warps * passes
 
     @cache
     def lives(blocks: int, wave: Wave) -> Ran:
@@ -98,10 +102,12 @@ def simulate_launch(
         more = busiest(pair, left, device.sms)
         rest = (more - 1) % resident + 1
         if rounds := (more - rest) // resident:
-            waves.append((later._replace(times=rounds), rounds * (pair.cycles - alone)))
+            cycles = max(pair.cycles - alone, resident * least_cycles)
+            waves.append((later._replace(times=rounds), rounds * cycles))
         begin = min(blocks - 1, (1 + rounds) * at_once)
         last = Wave(resident, 1, cold(begin, blocks), min(ceil_div(blocks - begin, rest), device.sms))
-        waves.append((last, lives(resident + rest, last).cycles - lives(resident, last).cycles))
+        cycles = lives(resident + rest, last).cycles - lives(resident, last).cycles
+        waves.append((last, max(cycles, rest * least_cycles)))
     return LaunchTime(tuple(waves), known.clock_hz or device.clock_hz, known.launch_overhead_s or 3e-6)
 
 
@@ -154,13 +160,9 @@ def loaded_bytes_of(problem: Problem, kernel: Kernel, tiling: Tiling) -> float:
 
 
 def _life(
-    problem: Problem, tiling: Tiling, kernel: Kernel, program: Program, cost: Costs
+    tiling: Tiling, program: Program, after: Steps, passes: float, cost: Costs
 ) -> Callable[[int, int, Timing], Ran]:
     """What simulates so many blocks, so many of them at once."""
-    depth = grid(problem, tiling).steps * tiling.block_k if kernel.staged else problem.k
-    passes, left_over = program.passes(float(tiling.thread_m * tiling.thread_n * depth))
-    repeats = ceil_div(tiling.thread_m * tiling.thread_n, 4 * tiling.split_k) if tiling.split_k > 1 else 0
-    after = program.after(left_over, repeats)
 
     def simulated(blocks: int, resident: int, at: Timing, count: int) -> Ran:
         work = Work(program.prologue, program.loop, after, count, blocks, resident, tiling.warps)

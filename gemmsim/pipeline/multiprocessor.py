@@ -18,7 +18,7 @@ from itertools import count
 from typing import NamedTuple
 
 from gemmsim.pipeline.memory import Memory, Request
-from gemmsim.pipeline.program import Action, Step
+from gemmsim.pipeline.program import Action, Step, Steps
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Costs, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
 from gemmsim.sub_core import SCOREBOARDS
@@ -28,6 +28,8 @@ CODE_AHEAD = 128
 """Instructions that are fetched before they are needed, as long as the code goes straight on."""
 MEMORY_QUEUE = 5
 """Accesses of memory that a sub-core has issued and nobody has begun to serve, at most."""
+DATA: tuple[Action, ...] = ("shared_load", "shared_store", "global_load", "global_copy")
+"""Actions that the data stage serves."""
 CONTROL: tuple[Action, ...] = ("barrier", "commit", "await_copies", "fence")
 """Actions that ask no memory."""
 
@@ -285,6 +287,15 @@ class _Multiprocessor:
                 other.ready = max(other.ready, on)
                 other.go = max(other.ready, *(other.free[each] for each in other.next.waits), 0.0)
                 self.wake(other.core, on)
+
+
+def busy_cycles(loop: Steps, costs: Costs) -> float:
+    """Cycles of a multiprocessor that a warp takes of what is asked most in a pass of a loop: the issue slots of all
+    sub-cores, the lookups of tags, or the data stage. No number of warps goes round faster."""
+    asked = [(costs[step.action, step.registers], step) for step in loop if (step.action, step.registers) in costs]
+    lookups = sum(cost.lookups for cost, step in asked if step.action.startswith("global"))
+    data = sum(cost.wavefronts for cost, step in asked if step.action in DATA)
+    return max(sum(step.issue_cycles for step in loop) / SUB_CORES, lookups, data)
 
 
 def in_time(step: Step) -> Iterator[Step]:
