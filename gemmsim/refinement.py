@@ -157,9 +157,10 @@ def simulated_too(result: Result, of: Space, code: Compiled | None = None) -> Re
     time_s = simulated_s(*launch, program, int(found.occupancy.blocks_per_sm), calibration(of.device))
     analytic_s = float(found.time_s)
     deeper = (result.tiling.block_k / DEPTH) ** DEEPER if result.kernel.staged else 1.0
+    both = both_s(time_s, analytic_s, result.kernel.name, share)
     return replace(
-        result, analytic_s=analytic_s, simulated_s=time_s, time_s=deeper * both_s(time_s, analytic_s, result.kernel.name, share),
-        bound_by=str(found.bound_by), compiled=code is not None,
+        result, analytic_s=analytic_s, simulated_s=time_s, time_s=deeper * both, bound_by=str(found.bound_by),
+        compiled=code is not None,
     )  # fmt: skip
 
 
