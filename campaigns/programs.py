@@ -31,7 +31,7 @@ from gemmsim.tiling import Tiling
 
 DEVICE = "h200"
 RECORDS = ("", "layouts", "copies", "counts", "times", "again", "cublas", "picks")
-RANDOM = Path(__file__).parent / "measured" / "random_programs.jsonl.gz"
+RANDOM = Path(__file__).parent / "measured" / "random_programs.jsonl.xz"
 """The programs of random configurations: many, and of use to `benchmarks/order.py` alone."""
 FINALISTS = Path(__file__).parent / "finalists.jsonl"
 

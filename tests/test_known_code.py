@@ -29,7 +29,7 @@ def row(registers: int, **changed: int) -> Row:
 
 
 def ship(monkeypatch: pytest.MonkeyPatch, folder, rows) -> None:
-    write_rows(folder / "sm_90.jsonl.gz", rows)
+    write_rows(folder / "sm_90.jsonl.xz", rows)
     monkeypatch.setattr(programs, "SHIPPED", folder)
 
 

@@ -7,8 +7,8 @@ from: it carries their hash, and is not used once they have changed.
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -86,7 +86,7 @@ def merged_loads(kernel: Kernel, problem: Problem, tiling: Tiling) -> float:
 
 def shipped_file(architecture: str) -> Path:
     """Where the programs of an architecture, such as "sm_90", are; there may be no such file."""
-    return SHIPPED / f"{architecture}.jsonl.gz"
+    return SHIPPED / f"{architecture}.jsonl.xz"
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -113,7 +113,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     for kept in (_lines, _program, read_heads):
         kept.cache_clear()
-    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), 9, mtime=0))
+    path.write_bytes(lzma.compress("".join(f"{line}\n" for line in lines).encode()))
 
 
 def rounded(program: Program) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _program(path: Path, start: str) -> Program | None:
 
 @cache
 def _lines(path: Path) -> tuple[str, ...]:
-    return tuple(gzip.decompress(path.read_bytes()).decode().splitlines()) if path.is_file() else ()
+    return tuple(lzma.decompress(path.read_bytes()).decode().splitlines()) if path.is_file() else ()
 
 
 @cache
