@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.speed import best_s
 from gemmsim.device import Capability, capabilities, capability
 from gemmsim.occupancy import RESOURCES, occupancies, occupancy
-from gemmsim.occupancy_batch import COLUMNS
+from gemmsim.occupancy.batch import COLUMNS
 
 CASES, LOOPED = 1_000_000, 20_000
 LEAST_PER_S = 2_000_000

@@ -1,4 +1,4 @@
-"""Fit the coefficients of `gemmsim/register_needs.py`; prints how far off they are.
+"""Fit the coefficients of `gemmsim/kernels/registers.py`; prints how far off they are.
 
 python -m campaigns.register_needs             as they are
 python -m campaigns.register_needs --write     fits them; writes gemmsim/data/register_needs.toml
@@ -23,14 +23,14 @@ from gemmsim.device import Device, device
 from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS, MOST_REGISTERS, REGISTER_BYTES, most_registers
 from gemmsim.kernels import kernel as kernel_named
-from gemmsim.register_needs import FILE, held, needs
+from gemmsim.kernels.registers import FILE, held, needs
 from gemmsim.register_table import key_of
 from gemmsim.units import percent
 
 LEAST, TOLERATED = 60, 0.6
 """Registers below which errors count as if there were so many; a relative error from which on they weigh less."""
 PASSES, SWEEPS = 6, 2000
-SOURCE = """# Registers of a thread for what it holds (gemmsim/register_needs.py says what that is).
+SOURCE = """# Registers of a thread for what it holds (gemmsim/kernels/registers.py says what that is).
 # Written by `python -m campaigns.register_needs --write`, from what nvcc 13.0 made of kernels for sm_90.
 """
 

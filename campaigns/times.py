@@ -6,8 +6,8 @@ python -m campaigns.times --random            print random legal configurations,
 python -m campaigns.times --measure FILE --out RECORDS.jsonl
 
 Kernels in good tilings and bad, problems from 64 to 8192: square, ragged, tall, wide, deep, and such as leave a wave
-almost empty. The second draw was made when the model had been tuned on the first. Random are 250 configurations of each of four problems, out of all that `gemmsim search` considers. The
-same are drawn every time.
+almost empty. The second draw was made when the model had been tuned on the first. Random are 250 configurations of each
+of four problems, out of all that `gemmsim search` considers. The same are drawn every time.
 """
 
 from __future__ import annotations

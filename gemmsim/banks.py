@@ -24,6 +24,8 @@ BANKS = 32
 BANK_BYTES = 4
 PASS_BYTES = BANKS * BANK_BYTES
 """What a multiprocessor's banks deliver in a cycle, and L1, which they are part of, as well."""
+FACING = np.arange(32) ^ np.array([[1], [2]])
+"""The lanes that each lane may share a load with, by which of the two rules."""
 WIDTHS_BYTES = (1, 2, 4, 8, 16)
 COPY_WIDTHS_BYTES = (4, 8, 16)
 
@@ -31,11 +33,27 @@ COPY_WIDTHS_BYTES = (4, 8, 16)
 @dataclass(frozen=True)
 class Passes:
     """Wavefronts of each warp access, what they would be without conflicts, and the most passes of any
-    lane group; arrays of one shape."""
+    lane group: `counts` has these on its first axis."""
 
-    wavefronts: Lanes
-    ideal_wavefronts: Lanes
-    degree: Lanes
+    counts: Lanes
+
+    @property
+    def wavefronts(self) -> Lanes:
+        """Passes of each warp access."""
+        found: Lanes = self.counts[0]
+        return found
+
+    @property
+    def ideal_wavefronts(self) -> Lanes:
+        """What they would be without conflicts."""
+        found: Lanes = self.counts[1]
+        return found
+
+    @property
+    def degree(self) -> Lanes:
+        """The most passes of any lane group."""
+        found: Lanes = self.counts[2]
+        return found
 
     @property
     def excess(self) -> Lanes:
@@ -95,7 +113,11 @@ def passes(byte_addresses: Any, active: Any, width_bytes: int, store: bool) -> P
     Raises InputError for a width that no access has, and for an active lane whose address is not a
     multiple of the width: such an access does not execute, so it has no degree.
     """
-    addresses, active = checked_lanes(byte_addresses, active, width_bytes)
+    return passes_of_lanes(*checked_lanes(byte_addresses, active, width_bytes), width_bytes, store)
+
+
+def passes_of_lanes(addresses: Lanes, active: Mask, width_bytes: int, store: bool) -> Passes:
+    """The same of lanes as `checked_lanes` returns them: nothing is checked."""
     warps = addresses.shape[:-1]
     addresses, active = addresses.reshape(-1, 32), active.reshape(-1, 32)
 
@@ -103,15 +125,15 @@ def passes(byte_addresses: Any, active: Any, width_bytes: int, store: bool) -> P
     if store or per_pass == 32:
         counts = group_passes(unit, per_pass, per_pass)
     else:
-        merged = _merges(addresses, active)
-        if merged.all() or not merged.any():
-            counts = group_passes(unit, per_pass, 2 * per_pass if merged.all() else per_pass)
+        merged = _merges(unit)
+        of_all = bool(merged.all())
+        if of_all or not merged.any():
+            counts = group_passes(unit, per_pass, 2 * per_pass if of_all else per_pass)
         else:
             counts = np.empty((3, len(unit)), np.int64)
             for rows, group_lanes in ((~merged, per_pass), (merged, 2 * per_pass)):
                 counts[:, rows] = group_passes(unit[rows], per_pass, group_lanes)
-    wavefronts, ideal, degree = counts.reshape(3, *warps)
-    return Passes(wavefronts, ideal, degree)
+    return Passes(counts.reshape(3, *warps))
 
 
 def ldmatrix_passes(row_addresses: Any, matrices: int) -> Passes:
@@ -145,8 +167,7 @@ def async_copy_passes(
     sources = 16 * np.arange(32) if global_addresses is None else global_addresses
     source, active = checked_lanes(np.broadcast_to(sources, shared.shape), active, width_bytes)
     counts = _bypass_passes(shared.reshape(-1, 32) // 16, source.reshape(-1, 32) // 16, active.reshape(-1, 32))
-    wavefronts, ideal, degree = counts.reshape(3, *shared.shape[:-1])
-    return Passes(wavefronts, ideal, degree)
+    return Passes(counts.reshape(3, *shared.shape[:-1]))
 
 
 def _bypass_passes(target: Lanes, source: Lanes, active: Mask) -> Lanes:
@@ -186,7 +207,7 @@ def lane_groups(byte_addresses: Any, active: Any, width_bytes: int, store: bool)
     if addresses.shape != (32,):
         raise InputError(f"lane groups are those of one warp; this is the shape {addresses.shape}")
     group_lanes = PASS_BYTES // max(width_bytes, BANK_BYTES)
-    if not store and group_lanes < 32 and _merges(addresses[None], active[None])[0]:
+    if not store and group_lanes < 32 and _merges(units(addresses, active, width_bytes)[0][None])[0]:
         group_lanes *= 2
     groups = (np.arange(first, first + group_lanes) for first in range(0, 32, group_lanes))
     return tuple(_lane_group(lanes[active[lanes]], addresses, width_bytes) for lanes in groups if active[lanes].any())
@@ -217,14 +238,10 @@ def units(addresses: Lanes, active: Mask, width_bytes: int) -> tuple[Lanes, int]
     return np.where(active, addresses // unit_bytes, -1), PASS_BYTES // unit_bytes
 
 
-def _merges(addresses: Lanes, active: Mask) -> Mask:
-    """Whether each warp's load merges neighbouring lane groups."""
-    merges = np.zeros(len(addresses), bool)
-    for step in (1, 2):
-        pairs = (-1, 16 // step, 2, step)  # lane i and lane i ^ step face each other on the third axis
-        address, acts = addresses.reshape(pairs), active.reshape(pairs)
-        alike = (address[:, :, 0] == address[:, :, 1]) | ~(acts[:, :, 0] & acts[:, :, 1])
-        merges |= alike.all(axis=(1, 2))
+def _merges(unit: Lanes) -> Mask:
+    """Whether each warp's load, of units as `units` has them that are whole accesses, merges neighbouring groups."""
+    own, other = unit[:, None], unit[:, FACING]
+    merges: Mask = ((own == other) | (own | other < 0)).all(axis=2).any(axis=1)
     return merges
 
 
@@ -234,13 +251,14 @@ def group_passes(unit: Lanes, units_per_pass: int, group_lanes: int) -> Lanes:
     `unit` and `units_per_pass` are as `units` returns them, `unit` of the shape (warps, 32).
     """
     groups = np.sort(unit.reshape(-1, group_lanes), axis=1)
-    distinct = groups >= 0
-    distinct[:, 1:] &= groups[:, 1:] != groups[:, :-1]
-    slot = (groups & (units_per_pass - 1)) + units_per_pass * np.arange(len(groups))[:, None]
-    in_bank = np.bincount(slot[distinct], minlength=units_per_pass * len(groups))
-    of_group = in_bank.reshape(len(groups), units_per_pass).max(axis=1, initial=0)
-    per_warp = of_group.reshape(len(unit), 32 // group_lanes)
-    return np.array([per_warp.sum(axis=1), (per_warp > 0).sum(axis=1), per_warp.max(axis=1, initial=0)])
+    distinct = np.ones(groups.shape, bool)
+    np.not_equal(groups[:, 1:], groups[:, :-1], out=distinct[:, 1:])
+    distinct &= groups >= 0
+    slots = units_per_pass * len(groups)
+    slot = (groups & (units_per_pass - 1)) + np.arange(0, slots, units_per_pass)[:, None]
+    in_bank = np.bincount(slot[distinct], minlength=slots)
+    per_warp = in_bank.reshape(len(unit), 32 // group_lanes, units_per_pass).max(axis=2)
+    return np.array([per_warp.sum(axis=1), (per_warp > 0).sum(axis=1), per_warp.max(axis=1)])
 
 
 def is_first(active: Mask, *keys: Lanes) -> Mask:

@@ -29,7 +29,7 @@ def constraint(text: str) -> Expression:
     try:
         return parse_condition(text, NAMES)
     except InputError as error:
-        if str(error).startswith("unknown variable"):
+        if "; nearest: " in str(error):
             raise InputError(f"{error}; allowed: {', '.join(NAMES)}") from None
         raise
 

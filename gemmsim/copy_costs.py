@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmsim.banks import COPY_WIDTHS_BYTES, Passes, async_copy_passes, is_first
+from gemmsim.banks import COPY_WIDTHS_BYTES, Lanes, Mask, Passes, async_copy_passes, is_first
 from gemmsim.coalescing import SECTOR_BYTES
-from gemmsim.lane_runs import Lanes, Mask
 from gemmsim.tiling import WARP_SIZE
 
 

@@ -4,7 +4,7 @@ A block works on a tile in two phases that a barrier parts: it moves the tile in
 and multiplies. In each phase issue slots and data stage overlap (`joined`), but the phases of one block follow each
 other; those of several blocks overlap too, so that what all of them together need of a resource counts (`work`).
 
-Rates are measured ones (`calibration.py`); what is left open are the named scalars of `data/rounds.toml`.
+Rates are measured ones (`calibration/`); what is left open are the named scalars of `data/rounds.toml`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmsim.accesses.warp_tiles import run_of_a
 from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES, TAG_SLOTS
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
-from gemmsim.problem import Problem, ceil_div, common_power
+from gemmsim.problem import Problem, ceil_div, common_power, either, larger, smaller, somewhere
 from gemmsim.spills import Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
-from gemmsim.warp_tiles import run_of_a
 
 UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""
@@ -133,11 +133,11 @@ def demand_of(
         rows, columns = lanes_at_work(problem, tiling)
         warps = ceil_div(rows * columns, WARP_SIZE)
         bytes_ = size * UNROLLED * (rows + columns)
-        rows_of_warp = WARP_SIZE / np.minimum(WARP_SIZE, tiling.block_n)
+        rows_of_warp = WARP_SIZE / smaller(WARP_SIZE, tiling.block_n)
         data = UNROLLED * warps * (passes_of_lines(rows_of_warp, problem.k) + 1)
         work = joined(warps / cores * UNROLLED * INSTRUCTIONS_OF_MULTIPLICATION, data)
         at_once = registers >= REGISTERS_OF_BATCH
-        lacking = replace(lacking, batches=np.where(at_once, 1.0, of.unstaged_latencies))
+        lacking = replace(lacking, batches=either(at_once, 1.0, of.unstaged_latencies))
         below = bytes_ * _below(problem, device, bytes_, problem.k / UNROLLED, tiling)
         return Demand(work, work, 0.0, below, 1.0, lacking)
     schedule = schedule.or_else(lacking.batches, _exposed(kernel, tiling, widths, of))
@@ -159,8 +159,8 @@ def demand_of(
     alone = joined(of_sub_core, read) + storing
     of_thread = tiling.thread_m * tiling.thread_n * tiling.block_k
     instructions = 1.02 * of_thread + (shared.requests + lacking.lines) / warps + 8 * loads + 20
-    if np.any(instructions > CODE_INSTRUCTIONS):
-        alone = alone + missed_code(instructions) * np.maximum(
+    if somewhere(instructions > CODE_INSTRUCTIONS):
+        alone = alone + missed_code(instructions) * larger(
             0.0, instructions * (CODE_AGAIN * timing_of(device, calibration(device)).code_cycles) - alone
         )
     bytes_ = size * tiling.block_k * (tiling.block_m + tiling.block_n)
@@ -190,13 +190,13 @@ def _moved(
     # there at once the multiprocessor that holds it is the last
     beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
     at_once = tiles.blocks <= resident * device.sms
-    beyond = beyond * np.where(at_once, np.maximum(1 / resident, 1 / tiles.n), 1 / tiles.n)
+    beyond = beyond * either(at_once, larger(1 / resident, 1 / tiles.n), 1 / tiles.n)
     return 2 * shared.store_wavefronts + runs + (tiling.spread == 0) * beyond
 
 
 def passes_of_rows(rows: Any, columns: Any) -> Any:
     """Passes of L1's data stage that the loads of a tile take whose rows share none."""
-    return rows * np.maximum(1.0, columns / LINE_WORDS)
+    return rows * larger(1.0, columns / LINE_WORDS)
 
 
 def passes_of_lines(lines: Any, pitch: Any) -> Any:
@@ -207,7 +207,7 @@ def passes_of_lines(lines: Any, pitch: Any) -> Any:
     """
     in_one_bank = lines * common_power(LINE_WORDS, pitch) / LINE_WORDS
     in_one_slot = lines / TAG_SLOTS + 0.54 * np.sqrt(lines)
-    return np.maximum(np.maximum(1.0, in_one_slot), in_one_bank)
+    return larger(larger(1.0, in_one_slot), in_one_bank)
 
 
 def missed_code(instructions: Any) -> Any:
@@ -235,7 +235,7 @@ def served(users: Any, demand: Any, alone: Any) -> Any:
     nobody does anything but wait: of t cycles from one service to the next a user is (t - elsewhere) in the queue, so
     it finds (users - 1) (t - elsewhere) / t others there, each of which takes `demand`; that is quadratic in t.
     """
-    elsewhere = np.maximum(0, alone - demand)
+    elsewhere = larger(0, alone - demand)
     all_of_it = users * demand
     half = 0.5 * (elsewhere - all_of_it)
     return half + all_of_it + np.sqrt(half * half + demand * elsewhere)
@@ -248,15 +248,15 @@ def _exposed(kernel: Kernel, tiling: Tiling, widths: Widths, of: Scalars) -> Any
     if not kernel.prefetches:
         return 1.0
     _, loads = carried(tiling, widths)
-    moved = (loads > FEW_LOADS) & (np.minimum(widths.global_a, widths.global_b) < WIDEST)
-    return np.where(moved, 1 - 1 / tiling.block_k, of.unhidden_share)
+    moved = (loads > FEW_LOADS) & (smaller(widths.global_a, widths.global_b) < WIDEST)
+    return either(moved, 1 - 1 / tiling.block_k, of.unhidden_share)
 
 
 def lanes_at_work(problem: Problem, tiling: Tiling) -> tuple[Any, Any]:
     """(rows, columns) of a block that stages nothing which its warps with an element of C cover."""
-    rows_of_warp = np.maximum(1, WARP_SIZE // tiling.block_n)
-    rows = np.minimum(tiling.block_m, ceil_div(problem.m, rows_of_warp) * rows_of_warp)
-    return rows, np.minimum(tiling.block_n, ceil_div(problem.n, WARP_SIZE) * WARP_SIZE)
+    rows_of_warp = larger(1, WARP_SIZE // tiling.block_n)
+    rows = smaller(tiling.block_m, ceil_div(problem.m, rows_of_warp) * rows_of_warp)
+    return rows, smaller(tiling.block_n, ceil_div(problem.n, WARP_SIZE) * WARP_SIZE)
 
 
 def _below(problem: Problem, device: Device, bytes_: Any, steps: Any, tiling: Tiling) -> Any:
@@ -265,9 +265,9 @@ def _below(problem: Problem, device: Device, bytes_: Any, steps: Any, tiling: Ti
     cycles_a_second = device.sms * device.clock_hz
     asked = grid(problem, tiling).blocks * steps * bytes_
     compulsory = problem.element_bytes * problem.k * (problem.m + problem.n)
-    from_dram = np.minimum(1.0, compulsory / asked)
+    from_dram = smaller(1.0, compulsory / asked)
     l2 = cycles_a_second / or_else(known.l2_bytes_per_s, device.l2_bytes_per_s)
-    return np.maximum(l2, from_dram * cycles_a_second / or_else(known.dram_bytes_per_s, device.dram_bytes_per_s))
+    return larger(l2, from_dram * cycles_a_second / or_else(known.dram_bytes_per_s, device.dram_bytes_per_s))
 
 
 @lru_cache(maxsize=64)

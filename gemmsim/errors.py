@@ -56,7 +56,7 @@ def require(ok: Any, message: str | Callable[..., str], **values: Any) -> None:
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not among `known`: the nearest ones, or all when few are near."""
-    names = list(known)
+    names = list(dict.fromkeys(known))
     near = difflib.get_close_matches(name[:LONGEST_VALUE].lower(), names, n=3, cutoff=0.4)
     hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(names)}"
     return InputError(f"unknown {kind} {short(name)}; {hint}")

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gemmsim.accesses.costs import AccessCost, access_costs
+from gemmsim.accesses.shared_memory import SharedAccess, shared_accesses
 from gemmsim.edges import Edges, edges
 from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.notebook import as_table
 from gemmsim.problem import Problem
-from gemmsim.shared_access import SharedAccess, shared_accesses
 from gemmsim.tiling import Grid, Tiling, grid
-from gemmsim.traffic import AccessCost, access_costs
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmsim import register_table
+from gemmsim.accesses.costs import SharedCounts, access_costs, shared_per_tile
 from gemmsim.banks import BANK_BYTES, BANKS
 from gemmsim.device import Device
 from gemmsim.explain import MOST_PADDING
-from gemmsim.kernel_rules import swizzles
 from gemmsim.kernels import Kernel, Resources
+from gemmsim.kernels.rules import swizzles
 from gemmsim.occupancy import Occupancy
 from gemmsim.predict import resident_blocks
 from gemmsim.problem import Problem
 from gemmsim.tiling import SWIZZLED_COLUMNS, Tiling
-from gemmsim.traffic import SharedCounts, access_costs, shared_per_tile
 
 Counts = NDArray[np.int64]
 LAYOUT = ("pad_a", "pad_b", "swizzle")

@@ -82,7 +82,7 @@ def read_search_space(path: str | Path) -> SearchSpace:
     else:
         entries = _table_entries(text, path, whole, warnings)
     if not entries:
-        raise InputError(f"{path}: no configuration in it")
+        raise InputError(f"{path}: no configuration in it" + ("" if whole and not warnings else "; it is cut off"))
     _check_kernel(entries[0], path, header.get("kernel_name"))
     ran = [entry for entry in entries if entry.median_ms is not None]
     if not ran:
@@ -134,7 +134,7 @@ def _text(path: Path) -> tuple[str, bool]:
 def _table_entries(text: str, path: Path, whole: bool, warnings: list[str]) -> list[_Entry]:
     """The rows of a table."""
     lines = [line for line in csv.reader(io.StringIO(text)) if line]
-    if not lines:
+    if not lines or not (whole or "\n" in text):
         return []
     names = [name.strip() for name in lines[0]]
     missing = [name for name in (*PARAMETERS, TIME_COLUMN) if name not in names]
@@ -157,6 +157,8 @@ def _table_entries(text: str, path: Path, whole: bool, warnings: list[str]) -> l
 def _cache_entries(text: str, path: Path, whole: bool, warnings: list[str]) -> tuple[Mapping[str, Any], list[_Entry]]:
     """The header and the entries of a cache file."""
     opening = re.search(r'"cache"\s*:\s*\{', text)
+    if opening is None and not whole:
+        return {}, []
     if opening is None:
         raise InputError(f"{path} is no cache file of Kernel Tuner: cache is missing")
     try:

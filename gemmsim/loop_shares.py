@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gemmsim.accesses.costs import access_costs
 from gemmsim.device import Capability, Device
 from gemmsim.kernels import Kernel
 from gemmsim.kernels import kernel as kernel_named
@@ -19,7 +20,6 @@ from gemmsim.records import Record
 from gemmsim.register_table import row_of
 from gemmsim.sub_core import Residents
 from gemmsim.tiling import Tiling
-from gemmsim.traffic import access_costs
 
 BITS_OF_REGISTER = 32
 

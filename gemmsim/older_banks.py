@@ -78,8 +78,7 @@ def documented_passes(byte_addresses: Any, active: Any, width_bytes: int, store:
         costs = [_cost(asked, rule, store) for asked in _requests(lanes, width_bytes, rule)]
         costs = [cost + rule.added_passes.get(width_bytes, 0) for cost in costs]
         counts[(slice(None), *warp)] = sum(costs), len(costs), max(costs, default=0)
-    wavefronts, ideal, degree = counts
-    return Passes(wavefronts, ideal, degree)
+    return Passes(counts)
 
 
 def _requests(lanes: list[int | None], width_bytes: int, rule: BankRule) -> Iterator[Asked]:

@@ -6,8 +6,7 @@ the table's rows of the same kernel and thread tile, or without these of the sam
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,7 +44,7 @@ class PortShare:
     source: str
 
     def __post_init__(self) -> None:
-        good = (np.asarray(self.fraction) > 0) & (np.asarray(self.ideal_fraction) <= 1)
+        good = (self.fraction > 0) & (self.ideal_fraction <= 1)
         require(good, "shares {f} and {i} of the peak; allowed: above 0, to 1", f=self.fraction, i=self.ideal_fraction)
 
     @property
@@ -131,6 +130,6 @@ def _medians(
     return _median(everything), {tile: _median(shares) for tile, shares in known.items()}
 
 
-def _median(shares: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    columns = list(zip(*shares, strict=True))
-    return (statistics.median(columns[0]), statistics.median(columns[1])) if columns else (1.0, 1.0)
+def _median(shares: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    fraction, ideal = np.median(shares, axis=0) if shares else (1.0, 1.0)
+    return float(fraction), float(ideal)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gemmsim import register_table
+from gemmsim.accesses.costs import shared_per_tile
 from gemmsim.banks import PASS_BYTES
 from gemmsim.calibration import calibration
 from gemmsim.demands import SharedWork, lanes_at_work
@@ -24,10 +25,10 @@ from gemmsim.load_schedules import LoadSchedule, load_schedule
 from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
 from gemmsim.port_shares import PortShare, port_share
-from gemmsim.problem import Count, Problem, ceil_div, numbered, require_one_shape
+from gemmsim.problem import Count, Problem, ceil_div, either, larger, numbered, require_one_shape, some_array
 from gemmsim.rounds import launch_rounds
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
-from gemmsim.traffic import block_reads, partial_sums, shared_per_tile
+from gemmsim.traffic import block_reads, partial_sums
 
 UNBUSY = ("latency", "launch")
 """Terms that are no resource's."""
@@ -131,7 +132,7 @@ def predict(
     overhead_s = known.launch_overhead_s or LAUNCH_OVERHEAD_S
     terms = resource_times(problem, kernel, tiling, device, ports, shared)
     terms |= {"latency": rounds.latency / clock_hz, "launch": overhead_s}
-    spread = Waves(grid(problem, tiling).blocks, device.sms, np.maximum(1, resident.blocks_per_sm))
+    spread = Waves(grid(problem, tiling).blocks, device.sms, larger(1, resident.blocks_per_sm))
     return Prediction(
         problem,
         kernel,
@@ -140,7 +141,7 @@ def predict(
         terms,
         resources,
         resident,
-        np.where(resident.launches, spread.count, np.inf)[()],
+        either(resident.launches, spread.count, np.inf),
         ports,
         rounds.cycles / clock_hz + overhead_s,
         known.own,
@@ -194,7 +195,7 @@ def resource_times(
         "register_ports": ffma_s / ports.fraction,
         "issue": warp_instructions / device.schedulers_per_sm * busiest_s,
         "shared_memory": wavefronts * busiest_s,
-        "l1": np.maximum(
+        "l1": larger(
             (loaded_a + loaded_b) * problem.element_bytes / PASS_BYTES,
             global_requests * device.capability.request_interval_cycles,
         )
@@ -215,7 +216,7 @@ def block_extents(problem: Problem, kernel: Kernel, tiling: Tiling) -> tuple[Any
 def counted_shared(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int) -> SharedWork:
     """Of a block and tile of k; where arrays come in, each distinct case once."""
     given = [*(getattr(tiling, name) for name in FIELDS), *vars(widths).values()]
-    if not any(np.ndim(each) for each in given):
+    if not some_array(given):
         loads, stores = shared_per_tile(kernel, tiling, widths, element_bytes)
         return SharedWork(loads.wavefronts, loads.requests, stores.wavefronts, stores.requests)
     shape = np.broadcast_shapes(*map(np.shape, given))

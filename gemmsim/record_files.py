@@ -151,4 +151,4 @@ def _parse(line: bytes, form: Callable[[Any, str], Parsed], where: str) -> Parse
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
+    raise json.JSONDecodeError(f"{constant} is no number of JSON", "", 0)

@@ -181,11 +181,13 @@ class Record:
             schema = entries.get("schema", SCHEMA)
             if not isinstance(schema, int) or schema > SCHEMA:
                 raise InputError(f"schema {short(schema)} is not known; known: up to {SCHEMA}, so update gemmsim")
+            if "point" not in entries:
+                raise InputError("point is missing; needed: a record, as `gemmsim measure` writes it")
             samples = entries.get("samples_s") or ()
             if not isinstance(samples, list | tuple):
                 raise InputError(f"samples_s {short(samples)} is not a list of seconds")
             return cls(
-                Point.from_dict(entries.get("point")),
+                Point.from_dict(entries["point"]),
                 entries.get("device", ""),
                 entries.get("status", ""),
                 entries.get("failure"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gemmsim.device import Capability
 from gemmsim.kernels import KERNELS, REGISTER_BYTES, Kernel, Resources
-from gemmsim.problem import Count, Problem
+from gemmsim.problem import Count, Problem, some_array
 from gemmsim.tiling import Tiling
 
 SHIPPED = Path(__file__).parent / "data" / "registers" / "table.jsonl"
@@ -93,8 +93,8 @@ def resources(
     """
     if registers_per_thread is not None:
         return kernel.resources(problem, tiling, registers_per_thread, local_bytes)
-    estimate = kernel.resources(problem, tiling)
     if many(problem, tiling):
+        estimate = kernel.resources(problem, tiling)
         rows, which = rows_of(kernel, problem, tiling)
         counted = np.array([*(row.registers.get(capability.name, 0) for row in rows), 0])[which]
         local_bytes = np.array([*(row.spill_bytes.get(capability.name, 0) // 2 for row in rows), 0])[which]
@@ -104,9 +104,8 @@ def resources(
         return replace(estimate, registers_per_thread=registers, source=source, spilled=spilled)
     known = compiled(kernel, problem, tiling, capability)
     if known is None:
-        return estimate
-    spilled = known.local_bytes // REGISTER_BYTES
-    return replace(estimate, registers_per_thread=known.registers_per_thread, source=TABLE, spilled=spilled)
+        return kernel.resources(problem, tiling)
+    return replace(kernel.resources(problem, tiling, known.registers_per_thread, known.local_bytes), source=TABLE)
 
 
 def key_of(kernel: str, macros: Mapping[str, int]) -> Key:
@@ -145,25 +144,26 @@ def _repeated(problem: Problem) -> tuple[Count, Count]:
 
 def many(problem: Problem, tiling: Tiling) -> bool:
     """Whether these are many launches, which arrays tell apart for the compiler."""
-    return any(isinstance(size, np.ndarray) for size in (problem.n, problem.k, *vars(tiling).values()))
+    return some_array((problem.n, problem.k, *vars(tiling).values()))
 
 
 def row_of(kernel: Kernel, problem: Problem, tiling: Tiling, table: Path | None = None) -> Row | None:
     """The row of one launch (whole numbers, no arrays) in the shipped table, or in another; None where there is none
     for these sources."""
-    return _row(table or SHIPPED, kernel, *_repeated(problem), problem.dtype, tiling)
+    return _fresh(table or SHIPPED).get(key_of_launch(kernel, *_repeated(problem), tiling))
 
 
 @lru_cache(maxsize=2**12)
-def _row(table: Path, kernel: Kernel, n: int, k: int, dtype: str, tiling: Tiling) -> Row | None:
-    return _fresh(table).get(key_of(kernel.name, kernel.launch(Problem(1, n, k, dtype), tiling).macros))
+def key_of_launch(kernel: Kernel, n: int, k: int, tiling: Tiling) -> Key:
+    """What the row of a launch is looked up by, of n and k as `_repeated` has them."""
+    return key_of(kernel.name, kernel.macros(Problem(1, n, k), tiling))
 
 
 def rows_of(
     kernel: Kernel, problem: Problem, tiling: Tiling, table: Path | None = None
 ) -> tuple[list[Row], NDArray[np.int64]]:
     """(rows of a table, which of them each of many launches has, -1 where it has none)."""
-    macros = kernel.launch(Problem(1, *_repeated(problem), problem.dtype), tiling).macros
+    macros = kernel.macros(Problem(1, *_repeated(problem)), tiling)
     alike = {name: value for name, value in macros.items() if not np.ndim(value)}
     rows = list(_fresh(table or SHIPPED).values())
     rows = [row for row in rows if row.kernel == kernel.name and row.macros.keys() == macros.keys()]

@@ -3,7 +3,7 @@
 The blocks that a multiprocessor holds go through their tiles of k together. A round, one tile of each, takes what the
 busiest resource needs for all of them, or what one block needs alone, latencies included: a few blocks wait for their
 latencies, many for the resource, and in between also for each other (`served`). A launch is rounds times tiles times
-waves, with a beginning and an end. Latencies and rates are measured ones (`calibration.py`); what is left open are the
+waves, with a beginning and an end. Latencies and rates are measured ones (`calibration/`); what is left open are the
 named scalars of `data/rounds.toml`, which `campaigns/rounds.py` chooses and docs/accuracy.md judges.
 """
 
@@ -21,7 +21,7 @@ from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.pipeline.waves import fits_in_l2
-from gemmsim.problem import Problem, ceil_div
+from gemmsim.problem import Problem, ceil_div, either, larger, smaller, somewhere
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
 LOADED_TOGETHER = 16
@@ -73,7 +73,7 @@ def launch_rounds(
     steps = tiles.steps if kernel.staged else problem.k / UNROLLED
     # whole numbers as floats, which arrays divide several times as fast; exact below 2^52
     blocks = 1.0 * tiles.blocks
-    resident = np.minimum(np.maximum(1.0, blocks_per_sm), np.ceil(blocks / device.sms))
+    resident = smaller(larger(1.0, blocks_per_sm), np.ceil(blocks / device.sms))
     at_once = resident * device.sms
     full = np.floor(blocks / at_once)
     left = np.ceil((blocks - full * at_once) / device.sms)
@@ -82,13 +82,13 @@ def launch_rounds(
     spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
     barriers = 0 if not kernel.staged else 1 if kernel.prefetches else 2
     barrier = barriers * (times.barrier_cycles + times.arrival_cycles * warps)
-    begun_with, more_batches = np.minimum(1, spills.batches), np.maximum(0, spills.batches - 1)
+    begun_with, more_batches = smaller(1, spills.batches), larger(0, spills.batches - 1)
 
-    lacks = np.any(spills.held_lines)  # a great many do without, whose shared memory then does not matter
+    lacks = somewhere(spills.held_lines)  # a great many do without, whose shared memory then does not matter
     missing = spills.missing(resident, kernel.shared_bytes(tiling), device.capability) if lacks else 0.0
     alone = demand.alone + spills.waits * (times.l1_cycles + missing * hit)
     below = demand.below + missing * spills.lines * LINE_BYTES * times.load_cycles_per_byte
-    most = np.maximum(demand.work, below)
+    most = larger(demand.work, below)
     users = 1
     if not kernel.staged:  # no barrier binds the warps of a block: each queues for itself
         users, most, alone = warps, most / warps, alone / warps
@@ -99,8 +99,8 @@ def launch_rounds(
         of those that follow it."""
         if kernel.copies:
             arrived = first + demand.moving + barrier  # copies, asked for after a barrier, in one go; latencies vary
-            return joined(alone + barrier, arrived / np.maximum(1, tiling.stages - 1))
-        return np.maximum(alone, begun_with * first + exposed) + (more_batches * again + barrier)
+            return joined(alone + barrier, arrived / larger(1, tiling.stages - 1))
+        return larger(alone, begun_with * first + exposed) + (more_batches * again + barrier)
 
     result = _result_bytes(problem, kernel, tiling, widths) * write_cycles(blocks, device, known)
     turnover = times.block_turnover_cycles
@@ -116,25 +116,25 @@ def launch_rounds(
     def later_wave(resident: Any, latency: Any, chain: Any) -> Any:
         """Cycles of a wave behind another, whose blocks begin and end while others compute: each queues for what it
         needs most, through all of its life."""
-        longest = np.maximum(steps * most, result / users)
+        longest = larger(steps * most, result / users)
         return served(users * resident, longest, steps * chain + latency + turnover + ends + result)
 
-    begun, more, rest, left = full > 0, np.maximum(0.0, full - 1), left > 0, np.maximum(1.0, left)
+    begun, more, rest, left = full > 0, larger(0.0, full - 1), left > 0, larger(1.0, left)
     first_chain = next_chain = last_chain = chain(*cold)
     later: Any = cold[0]
     latest: Any = cold[0]
-    if np.any(fits_in_l2(problem, device)):
+    if somewhere(fits_in_l2(problem, device)):
         new_rows = tiling.block_m / (tiling.block_m + tiling.block_n)  # of A in each wave; B is known by then
-        again = np.where(fits_in_l2(problem, device), new_rows, 1.0)
+        again = either(fits_in_l2(problem, device), new_rows, 1.0)
         later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
         next_chain = chain(later, again_later)
-        last_chain = np.where(begun, next_chain, first_chain)
-        latest = np.where(begun, later, cold[0])
-    fetching = np.maximum(0.0, demand.code * times.code_cycles - demand.alone)  # in the first pass
+        last_chain = either(begun, next_chain, first_chain)
+        latest = either(begun, later, cold[0])
+    fetching = larger(0.0, demand.code * times.code_cycles - demand.alone)  # in the first pass
     cycles = fetching + begun * first_wave(resident, cold[0], first_chain)
-    if np.any(begun):
+    if somewhere(begun):
         cycles = cycles + more * later_wave(resident, later, next_chain)
-        last = np.where(begun, later_wave(left, latest, last_chain), first_wave(left, latest, last_chain))
+        last = either(begun, later_wave(left, latest, last_chain), first_wave(left, latest, last_chain))
     else:
         last = first_wave(left, latest, last_chain)
     cycles = cycles + rest * last
@@ -153,12 +153,12 @@ def write_cycles(blocks: Any, device: Device, known: Calibration) -> Any:
     no faster than it can alone."""
     rate = or_else(known.l2_write_bytes_per_s, device.l2_bytes_per_s / 2) / device.clock_hz
     alone = or_else(known.l2_write_bytes_per_cycle_per_sm, rate)
-    return 1 / np.minimum(rate / np.minimum(blocks, device.sms), alone)
+    return 1 / smaller(rate / smaller(blocks, device.sms), alone)
 
 
 def _result_bytes(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths) -> Any:
     """Bytes that a block's results are: whole sectors of those that exist, for each store again."""
-    rows, columns = np.minimum(tiling.block_m, problem.m), np.minimum(tiling.block_n, problem.n)
-    again = 1 if kernel.warp_tiled else np.maximum(1, np.minimum(tiling.thread_n, 8) / widths.global_c)
-    through_sums = np.where(tiling.split_k > 1, 2.5, 1.0)
+    rows, columns = smaller(tiling.block_m, problem.m), smaller(tiling.block_n, problem.n)
+    again = 1 if kernel.warp_tiled else larger(1, smaller(tiling.thread_n, 8) / widths.global_c)
+    through_sums = either(tiling.split_k > 1, 2.5, 1.0)
     return problem.element_bytes * rows * columns * again * through_sums

@@ -23,8 +23,8 @@ from gemmsim.constraints import constraint, rule_of
 from gemmsim.device import Device
 from gemmsim.errors import unknown
 from gemmsim.expressions import Expression
-from gemmsim.kernel_rules import NEUTRAL
 from gemmsim.kernels import Kernel
+from gemmsim.kernels.rules import NEUTRAL
 from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem, numbered, whole_number
 from gemmsim.rules import Rule, Symbol, legal

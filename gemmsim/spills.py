@@ -15,12 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from gemmsim.coalescing import LINE_BYTES
 from gemmsim.device import Capability
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.problem import ceil_div
+from gemmsim.problem import ceil_div, either, larger, smaller, somewhere
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 REGISTERS_BESIDE = 12
@@ -59,13 +57,13 @@ class Spills:
         """Share of the lines that come from L2: L1 has what `resident` blocks leave of it, and keeps some of more."""
         whole = of.unified_cache_bytes or of.shared_bytes_per_sm
         room = whole - resident * (shared_bytes + of.shared_bytes_reserved_per_block)
-        return np.maximum(0.0, 1 - np.maximum(0, room) / np.maximum(1, resident * self.held_lines * LINE_BYTES))
+        return larger(0.0, 1 - larger(0, room) / larger(1, resident * self.held_lines * LINE_BYTES))
 
 
 def spills(kernel: Kernel, tiling: Tiling, widths: Widths, registers: Any, spilled: Any) -> Spills:
     """The spills of a kernel whose threads have so many registers and `spilled` words of local memory."""
     warps = ceil_div(tiling.threads, WARP_SIZE)
-    spilled = spilled if np.any(spilled) else 0.0
+    spilled = spilled if somewhere(spilled) else 0.0
     if not kernel.staged:
         return Spills(warps * spilled, warps * spilled)
     elements, loads = carried(tiling, widths)
@@ -73,21 +71,21 @@ def spills(kernel: Kernel, tiling: Tiling, widths: Widths, registers: Any, spill
     fragments = tiling.thread_m * run + tiling.thread_n
     core = tiling.thread_m * tiling.thread_n + fragments
     held = core + (AHEAD_AT_ONCE * fragments if kernel.prefetches else 0) + REGISTERS_BESIDE
-    again = np.minimum(np.maximum(0, held - registers), spilled) * (tiling.block_k / run)
+    again = smaller(larger(0, held - registers), spilled) * (tiling.block_k / run)
     if kernel.copies:
         batches = 0.0
     elif kernel.prefetches:  # what is on its way occupies registers through the whole tile
         staged = elements + REGISTERS_OF_LOAD * loads + STAGING_REGISTERS
-        lacking = np.maximum(0, core + fragments + staged - registers)
-        batches = 1 + np.minimum(lacking, np.minimum(elements, spilled)) * (loads / elements)
+        lacking = larger(0, core + fragments + staged - registers)
+        batches = 1 + smaller(lacking, smaller(elements, spilled)) * (loads / elements)
     else:
-        without_address = np.minimum(loads, spilled / WORDS_OF_ADDRESS)
-        more = np.maximum(0, loads - LOADS_TOGETHER) / LOADS_UNDER_WAY
-        batches = 1 + more + np.maximum(0, without_address / LOADS_WITHOUT_ADDRESS - 1)
-    unrolled = np.where(tiling.block_m == tiling.block_n, UNROLLED_SQUARE_FFMA, UNROLLED_FFMA)
+        without_address = smaller(loads, spilled / WORDS_OF_ADDRESS)
+        more = larger(0, loads - LOADS_TOGETHER) / LOADS_UNDER_WAY
+        batches = 1 + more + larger(0, without_address / LOADS_WITHOUT_ADDRESS - 1)
+    unrolled = either(tiling.block_m == tiling.block_n, UNROLLED_SQUARE_FFMA, UNROLLED_FFMA)
     tiny = tiling.thread_m * tiling.thread_n * tiling.block_k <= unrolled
     return Spills(
-        warps * (spilled + 2 * again), warps * spilled, again / WORDS_TOGETHER, batches * np.where(tiny, 0.5, 1.0)
+        warps * (spilled + 2 * again), warps * spilled, again / WORDS_TOGETHER, batches * either(tiny, 0.5, 1.0)
     )
 
 

@@ -44,8 +44,8 @@ class Tiling:
     is the widest access in elements; `pad_a` and `pad_b` are unused elements at the end of each
     row of the tile of A (of the transposed tile, where the kernel transposes) and of B; `swizzle` is by how
     many columns neighbouring groups of rows of the tile of A are moved against each other (see `column_in_a` of
-    `gemmsim.shared_access`), 0 for tiles that lie as they are. A warp computes warp_m x warp_n, 0 where lanes just
-    run along n; `split_k` blocks share the k dimension of a tile of C; blocks go down `group` rows of tiles
+    `gemmsim.accesses.shared_memory`), 0 for tiles that lie as they are. A warp computes warp_m x warp_n, 0 where lanes
+    just run along n; `split_k` blocks share the k dimension of a tile of C; blocks go down `group` rows of tiles
     before they go on along n, 1 where they run along n.
 
     Two fields say in which order a thread does what it does, and change no result: `traversal` is how many rows of
@@ -84,8 +84,7 @@ class Tiling:
     def unchecked(cls, **values: Any) -> Tiling:
         """A tiling of which nothing is checked, for rules to be asked about; it has the fields that are given."""
         tiling = object.__new__(cls)
-        for name, value in values.items():
-            object.__setattr__(tiling, name, value)
+        vars(tiling).update(values)
         return tiling
 
     @property

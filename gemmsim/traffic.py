@@ -1,29 +1,29 @@
 """Reads, requests, wavefronts and bytes at every level of the memory of a GPU.
 
 Reads and FFMA are closed forms (docs/theory.md derives them) and take arrays as well as numbers.
-Requests, wavefronts and sectors depend on the address of every lane: `gemmsim.shared_access` and
-`gemmsim.global_access` know those, and `gemmsim.tile_classes` how often each occurs.
+Requests, wavefronts and sectors depend on the address of every lane: `gemmsim.accesses.shared_memory` and
+`gemmsim.accesses.global_memory` know those, and `gemmsim.accesses.totals` how often each occurs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
+from gemmsim.accesses.costs import SharedCounts, access_costs
+from gemmsim.accesses.global_memory import LaneAccess, global_accesses
+from gemmsim.accesses.lane_runs import Direction
+from gemmsim.accesses.shared_memory import shared_accesses
+from gemmsim.accesses.totals import count_copy_passes, count_global, count_past_l1_sectors
 from gemmsim.banks import PASS_BYTES
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.copy_costs import copies_through_l1
 from gemmsim.errors import InputError, require
-from gemmsim.global_access import LaneAccess, global_accesses
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.lane_runs import Direction
 from gemmsim.notebook import as_table
 from gemmsim.problem import LARGEST_COUNT, Count, Problem, fits
-from gemmsim.shared_access import OPERANDS, Operand, accesses_to, in_order, shared_accesses, what_matters
-from gemmsim.tile_classes import count_copy_passes, count_global, count_past_l1_sectors
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
 
@@ -98,85 +98,6 @@ def reads(problem: Problem, kernel: Kernel, tiling: Tiling) -> Reads:
         in_shared = in_shared + working_blocks(problem, tiling) * tiling.threads * (tiling.thread_m + tiling.thread_n)
         in_shared = in_shared + (tiling.split_k > 1) * tiles.blocks * tiling.threads
     return Reads(in_global, in_shared, 2 * multiplied)
-
-
-@dataclass(frozen=True)
-class SharedCounts:
-    """Shared-memory warp instructions and wavefronts of one direction."""
-
-    requests: Count
-    wavefronts: Count
-    ideal_wavefronts: Count
-
-    @property
-    def excess(self) -> Count:
-        """Wavefronts beyond the ideal: bank conflicts."""
-        return self.wavefronts - self.ideal_wavefronts
-
-    def __add__(self, other: SharedCounts) -> SharedCounts:
-        return SharedCounts(
-            self.requests + other.requests,
-            self.wavefronts + other.wavefronts,
-            self.ideal_wavefronts + other.ideal_wavefronts,
-        )
-
-    def __mul__(self, times: Count) -> SharedCounts:
-        return SharedCounts(self.requests * times, self.wavefronts * times, self.ideal_wavefronts * times)
-
-    def __floordiv__(self, parts: Count) -> SharedCounts:
-        return SharedCounts(self.requests // parts, self.wavefronts // parts, self.ideal_wavefronts // parts)
-
-
-@dataclass(frozen=True)
-class AccessCost(SharedCounts):
-    """One access to shared memory: what one block pays for it in one large iteration."""
-
-    name: str
-    op: Direction
-    width_bits: int
-
-
-@lru_cache(maxsize=65536)
-def access_costs(kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int = 4) -> tuple[AccessCost, ...]:
-    """Every access of a block to shared memory and its cost for one tile of k, by simulating every lane."""
-    if not kernel.staged:
-        return ()
-    each = (operand_costs(of, kernel, *what_matters(of, kernel, tiling, widths), element_bytes) for of in OPERANDS)
-    return tuple(in_order(kernel, *each))
-
-
-@lru_cache(maxsize=65536)
-def operand_costs(
-    operand: Operand, kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int
-) -> tuple[AccessCost, ...]:
-    """The same of the tile of one operand."""
-    costs = []
-    for access in accesses_to(operand, kernel, tiling, widths):
-        passes = access.passes(element_bytes)
-        costs.append(
-            AccessCost(
-                int((access.times * access.active.any(axis=-1)).sum()),
-                int((access.times * passes.wavefronts).sum()),
-                int((access.times * passes.ideal_wavefronts).sum()),
-                access.name,
-                access.direction,
-                8 * access.width * element_bytes,
-            )
-        )
-    return tuple(costs)
-
-
-def shared_per_tile(
-    kernel: Kernel, tiling: Tiling, widths: Widths, element_bytes: int = 4
-) -> tuple[SharedCounts, SharedCounts]:
-    """(loads, stores) of one block for one tile of k; a copy stores too."""
-    loads = stores = SharedCounts(0, 0, 0)
-    for cost in access_costs(kernel, tiling, widths, element_bytes):
-        if cost.op == "load":
-            loads += cost
-        else:
-            stores += cost
-    return loads, stores
 
 
 @dataclass(frozen=True)

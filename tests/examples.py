@@ -8,8 +8,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from gemmsim.errors import InputError
-from gemmsim.kernel_rules import swizzles
 from gemmsim.kernels import KERNELS, kernel
+from gemmsim.kernels.rules import swizzles
 from gemmsim.tiling import Tiling
 
 TILE = {"block_m": 128, "block_n": 128, "block_k": 8, "thread_m": 8, "thread_n": 8}

@@ -12,25 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim import calibration as module
-from gemmsim.calibration import (
-    NAMES,
-    Calibration,
-    Lender,
-    calibrated,
-    calibration,
-    lenders,
-    load_calibration,
-    range_of,
-    scaled,
-)
-from gemmsim.calibration_files import (
+from gemmsim.calibration import Calibration, calibrated, calibration, load_calibration
+from gemmsim.calibration import lending as module
+from gemmsim.calibration.files import (
     CalibrationFile,
     Entry,
     read_calibration_file,
     toml_text,
     write_calibration_file,
 )
+from gemmsim.calibration.lending import Lender, lenders, scaled
+from gemmsim.calibration.numbers import NAMES, range_of
 from gemmsim.device import device, devices
 from gemmsim.errors import InputError, MachineError
 

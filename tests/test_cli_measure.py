@@ -13,7 +13,7 @@ import synthetic
 from command_line import SHARED
 from drawings import drawn_once
 
-from gemmsim import commands
+from gemmsim.commands import measurements
 from gemmsim.device import Device, device
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
@@ -89,7 +89,7 @@ def test_the_options_of_measure_reach_it(monkeypatch, gemmsim):
         seen.append(arguments)
         return [synthetic.timed(arguments[0][0], device("h100-sxm"), 2)]
 
-    monkeypatch.setattr(commands, "measure", measure)
+    monkeypatch.setattr(measurements, "measure", measure)
     gemmsim("measure 64 --kernel naive --no-flush --out somewhere.jsonl --resume --device h100-sxm")
     gemmsim("measure 64 --kernel naive --counters")
     (first, out, counters, resume, flush, _, _, on), second = seen

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from command_line import ROOT, process
 
-from gemmsim.cliffs import Block, largest_dynamic_shared
 from gemmsim.device import capabilities, capability, device
 from gemmsim.kernels import kernel
 from gemmsim.ladder import default_tiling
-from gemmsim.occupancy_batch import PIECE_ROWS
+from gemmsim.occupancy.batch import PIECE_ROWS
+from gemmsim.occupancy.cliffs import Block, largest_dynamic_shared
 
 REFERENCE = Path(__file__).parent / "data" / "occupancy_reference.csv.gz"
 BLOCK = "--cc 9.0 --threads 256 --registers 122 --dynamic-shared 16384"

@@ -101,6 +101,12 @@ def test_bad_launches(refusal, options):
     assert BAD_LAUNCHES[options] in refusal(f"predict 64 {options}")
 
 
+def test_each_option_that_is_near_is_named_once(refusal):
+    near = refusal("search 64 --spread 2").partition("nearest: ")[2].split(", ")
+    assert "--where" in near
+    assert len(near) == len(set(near))
+
+
 def test_what_the_device_cannot_hold(refusal, answer):
     tile = "64 --kernel shared --tile 32x32x512"  # 4 x 512 x 64 bytes
     assert answer(f"explain {tile} --device h200")["shared_bytes"] == 131072
@@ -220,7 +226,7 @@ def test_an_interruption_is_one_line(refusal, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "configuration", interrupt)
+    monkeypatch.setattr("gemmsim.commands.launches.configuration", interrupt)
     assert refusal("predict 64 --kernel naive", status=130) == "interrupted"
 
 
@@ -228,7 +234,7 @@ def test_a_bug_is_one_line_too_unless_asked_for_more(refusal, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("division\nby zero")
 
-    monkeypatch.setattr(commands, "configuration", broken)
+    monkeypatch.setattr("gemmsim.commands.launches.configuration", broken)
     monkeypatch.delenv("GEMMSIM_DEBUG", raising=False)
     assert "this is a bug: ZeroDivisionError: division by zero" in refusal("predict 64 --kernel naive", status=70)
     monkeypatch.setenv("GEMMSIM_DEBUG", "1")
@@ -240,7 +246,7 @@ def test_no_memory_left(refusal, monkeypatch):
     def greedy(*_):
         raise MemoryError
 
-    monkeypatch.setattr(commands, "configuration", greedy)
+    monkeypatch.setattr("gemmsim.commands.launches.configuration", greedy)
     assert "out of memory" in refusal("predict 64 --kernel naive", status=3)
 
 

@@ -10,8 +10,8 @@ import slow_occupancy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmsim.cliffs import SWEPT, Block, largest_dynamic_shared, shared_steps, sweep, sweeps
 from gemmsim.device import capabilities, capability
+from gemmsim.occupancy.cliffs import SWEPT, Block, largest_dynamic_shared, shared_steps, sweep, sweeps
 
 any_capability = st.sampled_from(capabilities())
 blocks = st.builds(

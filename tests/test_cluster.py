@@ -54,7 +54,7 @@ def test_the_command_line_hands_over_what_was_asked(gemmsim, monkeypatch, points
         seen.append((len(points), out, workers, scheduler, *rest[:3]))
         return [done(point) for point in points]
 
-    monkeypatch.setattr("gemmsim.commands.measure_with_workers", with_workers)
+    monkeypatch.setattr("gemmsim.commands.measurements.measure_with_workers", with_workers)
     assert gemmsim("measure --workers 3 --resume --no-flush --json", "--points", str(points), "--out", "x").status == 0
     assert seen == [(2, "x", 3, None, False, True, False)]
 

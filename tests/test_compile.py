@@ -115,7 +115,7 @@ class TestWithAFakeCompiler:
         compiler = fake_compiler(tmp_path, "")
         for path in job().kernel.source.parent.iterdir():
             (tmp_path / path.name).write_bytes(path.read_bytes())
-        monkeypatch.setattr("gemmsim.kernels.sources", lambda: tmp_path)
+        monkeypatch.setattr("gemmsim.kernels.traits.sources", lambda: tmp_path)
         before = job().key(compiler)
         with open(tmp_path / "common.cuh", "a") as header:
             header.write("// changed\n")

@@ -8,16 +8,16 @@ from itertools import cycle
 import pytest
 from examples import TILE, example
 
+from gemmsim.accesses.global_memory import global_accesses
+from gemmsim.accesses.shared_memory import shared_accesses
 from gemmsim.device import capability
 from gemmsim.errors import MachineError
-from gemmsim.global_access import global_accesses
 from gemmsim.gpu.compile import compile_kernel
 from gemmsim.gpu.disassemble import disassembled_file
 from gemmsim.gpu.toolchain import nvcc, nvdisasm
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.machine_code.main_loop import main_loop
 from gemmsim.problem import Problem
-from gemmsim.shared_access import shared_accesses
 
 ALIGNED, RAGGED, EVEN = Problem(1024, 1024, 1024), Problem(1001, 1903, 2107), Problem(1000, 1902, 2106)
 ODD = {"block_m": 96, "block_n": 48, "block_k": 6, "thread_m": 6, "thread_n": 3, "pad_a": 1}

@@ -10,7 +10,6 @@ import pytest
 
 from gemmsim.device import (
     DATA,
-    LARGEST_FILE_BYTES,
     Capability,
     Device,
     capabilities,
@@ -19,6 +18,7 @@ from gemmsim.device import (
     devices,
     load_device,
 )
+from gemmsim.device.limits import LARGEST_FILE_BYTES
 from gemmsim.errors import InputError
 
 NUMBERS = ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes", "dram_bytes", "published_fp32_flop_per_s")

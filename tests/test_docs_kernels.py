@@ -12,6 +12,7 @@ import pytest
 
 from campaigns.main_loops import read_loop
 from campaigns.stalls import TILES
+from gemmsim.accesses.costs import access_costs
 from gemmsim.device import device
 from gemmsim.errors import MachineError
 from gemmsim.gpu.compile import compile_kernel
@@ -24,7 +25,6 @@ from gemmsim.record_files import read_records, shipped_records
 from gemmsim.registers.register_files import register_file
 from gemmsim.sub_core import loop_cycles_per_ffma
 from gemmsim.tiling import grid
-from gemmsim.traffic import access_costs
 
 TEXT = (Path(__file__).parent.parent / "docs" / "kernels.md").read_text(encoding="utf-8")
 ROWS = {

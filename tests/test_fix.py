@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.fix import LAYOUT, costs, fixes, layouts
-from gemmsim.kernel_rules import swizzles
 from gemmsim.kernels import KERNELS, kernel
+from gemmsim.kernels.rules import swizzles
 from gemmsim.problem import Problem
 
 H200 = device("h200")

@@ -96,6 +96,9 @@ def test_a_compressed_file_that_is_cut_gives_what_is_there(tmp_path, make):
     found = read_search_space(path)
     assert 1 <= len(found.configurations) < 40
     assert "cut off" in found.warnings[0]
+    path.write_bytes(data[:60])  # before the first configuration
+    with pytest.raises(InputError, match="no configuration in it; it is cut off"):
+        read_search_space(path)
 
 
 def test_a_compressed_file_that_is_none_is_refused(tmp_path):

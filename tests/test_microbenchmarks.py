@@ -14,18 +14,19 @@ from fake_bench import FACTS, FakeGpu, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.calibration import NAMES, load_calibration
-from gemmsim.calibration_files import CalibrationFile, read_calibration_file, write_calibration_file
+from gemmsim.calibration import load_calibration
+from gemmsim.calibration.files import CalibrationFile, read_calibration_file, write_calibration_file
+from gemmsim.calibration.numbers import NAMES
 from gemmsim.device import capability, device
 from gemmsim.errors import InputError, MachineError
 from gemmsim.gpu import calibrate as parts
+from gemmsim.gpu import calibrate_memory, microbenchmarks
 from gemmsim.gpu import calibration_campaign as campaign
-from gemmsim.gpu import microbenchmarks
 from gemmsim.gpu.calibrate import PARTS
 from gemmsim.gpu.calibration_campaign import calibrate, device_name
 from gemmsim.gpu.disassemble import disassembled
 from gemmsim.gpu.microbenchmarks import PROGRAMS, Bench, Rows, compiled
-from gemmsim.gpu.paired_runs import VECTORS, gaps, last_of_chain, per_unit, side_by_side
+from gemmsim.gpu.paired_runs import SIXTEEN_BITS, TWO_BITS, VECTORS, gaps, last_of_chain, per_unit, side_by_side
 from gemmsim.gpu.toolchain import nvcc, nvdisasm
 from gemmsim.machine_code.sass import Instruction
 
@@ -38,7 +39,7 @@ def made_up(monkeypatch, tmp_path):
     cubin = tmp_path / "cubin"
     cubin.write_bytes(b"cubin")
     monkeypatch.setattr(microbenchmarks, "compiled", lambda *_: SimpleNamespace(path=cubin))
-    monkeypatch.setattr(parts, "MEMORY_CHAIN_BYTES", 2 * FACTS.l2_bytes)
+    monkeypatch.setattr(calibrate_memory, "MEMORY_CHAIN_BYTES", 2 * FACTS.l2_bytes)
     monkeypatch.setattr(microbenchmarks, "REPEATS", 3)
     monkeypatch.setattr(parts, "WARM_UP_S", 0)
     monkeypatch.setattr(campaign, "Gpu", FakeGpu)
@@ -319,8 +320,8 @@ def test_ffma_come_to_rest_where_their_result_is_expected():
     sums = np.arange(1031, dtype=np.float32)
     for _ in range(256):  # x / 2 is exact, so this is what FFMA rounds
         sums = (np.float64(0.5) * sums.astype(np.float64) + 1).astype(np.float32)
-    assert set(sums.view(np.uint32).tolist()) == {parts.TWO_BITS}
-    assert (sums[:8].sum(dtype=np.float32)).view(np.uint32) == parts.SIXTEEN_BITS
+    assert set(sums.view(np.uint32).tolist()) == {TWO_BITS}
+    assert (sums[:8].sum(dtype=np.float32)).view(np.uint32) == SIXTEEN_BITS
 
 
 # Machine code

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gemmsim.device import capabilities, capability
 from gemmsim.errors import InputError
-from gemmsim.occupancy_batch import COLUMNS, amount, carveout_percent, occupancy_pieces
+from gemmsim.occupancy.batch import COLUMNS, amount, carveout_percent, occupancy_pieces
 
 NAMES = ",".join(COLUMNS)
 GOOD = "9.0,256,122,0,16384,default"
@@ -262,6 +262,6 @@ def test_carveouts():
 
 
 def test_numbers_of_rows_that_programs_wrote_take_the_quick_way(file, monkeypatch):
-    monkeypatch.setattr("gemmsim.occupancy_batch._number", lambda *_: pytest.fail("cell by cell"))
+    monkeypatch.setattr("gemmsim.occupancy.batch._number", lambda *_: pytest.fail("cell by cell"))
     assert blocks(file(f"{NAMES}\n{GOOD}\n7.5,64,32,0,{2**31},50\n"))[0] == [TWO, 0]
     assert np.array_equal(blocks(file(f"{NAMES},barriers\n{GOOD},1\n"))[0], [TWO])

@@ -35,9 +35,8 @@ MAY_BE_HEAVY = {"console", "show", "plots", "report"}
 
 LAYERS = (
     "streams", "errors", "expressions", "units", "notebook", "problem", "rules", "tiling", "device", "occupancy",
-    "launch_waves", "cliffs", "occupancy_batch", "kernel_rules", "register_needs", "kernels", "register_table",
-    "banks", "older_banks", "calibration_files", "calibration", "coalescing", "patterns", "pattern_files",
-    "warp_tiles", "lane_runs", "copy_costs", "shared_access", "global_access", "tile_classes", "traffic", "caches",
+    "launch_waves", "kernels", "register_table", "banks", "older_banks", "calibration", "coalescing", "patterns",
+    "pattern_files", "copy_costs", "accesses", "traffic", "caches",
     "registers", "machine_code", "port_shares", "port_streams", "stream_records", "sub_core", "edges", "explain",
     "roofline", "pipeline", "spills", "load_schedules", "demands", "rounds", "predict", "simulated_times", "routes",
     "tables", "quick_times", "error_bars", "rearrange", "ranking", "clblast", "kernel_tuner", "fix", "records",

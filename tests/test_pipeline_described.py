@@ -10,10 +10,11 @@ from examples import tilings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.accesses.global_memory import global_accesses
+from gemmsim.accesses.shared_memory import shared_accesses
 from gemmsim.calibration import calibration
 from gemmsim.device import device
 from gemmsim.errors import InputError
-from gemmsim.global_access import global_accesses
 from gemmsim.kernels import KERNELS, Kernel, kernel
 from gemmsim.ladder import default_tiling
 from gemmsim.pipeline.described import UNROLLED, described_program
@@ -24,7 +25,6 @@ from gemmsim.port_shares import port_share
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.records import Record
-from gemmsim.shared_access import shared_accesses
 from gemmsim.simulated_times import simulated_s
 from gemmsim.sub_core import SCOREBOARDS
 from gemmsim.tiling import Tiling

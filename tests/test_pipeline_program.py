@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.accesses.global_memory import global_accesses
+from gemmsim.accesses.shared_memory import shared_accesses
 from gemmsim.device import device
 from gemmsim.errors import InputError
-from gemmsim.global_access import global_accesses
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.ladder import default_tiling
 from gemmsim.machine_code.encoding import Control, with_control
@@ -34,7 +35,6 @@ from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.register_table import key_of, sources_hash
 from gemmsim.registers.register_files import register_file
-from gemmsim.shared_access import shared_accesses
 
 H200 = device("h200")
 CUBE = Problem(4096, 4096, 4096)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmsim.cliffs import Block, sweep, sweeps
 from gemmsim.device import capability
+from gemmsim.occupancy.cliffs import Block, sweep, sweeps
 from gemmsim.plots.occupancy import CHARTS, chart, charts
 from gemmsim.plots.style import DARK, LIGHT, figure, render
 

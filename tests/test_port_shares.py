@@ -43,7 +43,7 @@ def table(monkeypatch, tmp_path):
 
 
 def clear():
-    for cached in (register_table._fresh, register_table._row, port_shares._medians):
+    for cached in (register_table._fresh, port_shares._medians):
         cached.cache_clear()
 
 

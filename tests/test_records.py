@@ -223,6 +223,10 @@ class TestFiles:
         assert len(warnings) == 1
         assert "cut off" not in warnings[0]
 
+    def test_points_are_no_records(self):
+        with pytest.raises(InputError, match="point is missing; needed: a record, as `gemmsim measure` writes it"):
+            Record.from_dict(RECORD.point.to_dict())
+
     def test_a_record_without_the_end_of_its_line_counts(self, path):
         append_record(path, RECORD)
         path.write_bytes(path.read_bytes().rstrip(b"\n"))

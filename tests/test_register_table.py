@@ -37,11 +37,9 @@ def table(monkeypatch, tmp_path):
         write_table(path, [replace(row, **changed)])
         monkeypatch.setattr(register_table, "SHIPPED", path)
         register_table._fresh.cache_clear()
-        register_table._row.cache_clear()
 
     yield use
     register_table._fresh.cache_clear()
-    register_table._row.cache_clear()
 
 
 # What is shipped
@@ -129,7 +127,7 @@ def test_a_change_of_a_source_or_a_header_makes_rows_stale(table, monkeypatch, t
     for path in DOUBLE.source.parent.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     before = sources_hash(DOUBLE)
-    monkeypatch.setattr("gemmsim.kernels.sources", lambda: folder)
+    monkeypatch.setattr("gemmsim.kernels.traits.sources", lambda: folder)
     assert sources_hash(DOUBLE) == before
     for name in ("double_buffer.cu", "common.cuh"):
         kept = (folder / name).read_bytes()
@@ -142,14 +140,12 @@ def test_a_change_of_a_source_or_a_header_makes_rows_stale(table, monkeypatch, t
     assert compiled(DOUBLE, ALIGNED, TILING, H200.capability) is not None
     (folder / "common.cuh").write_bytes(b"")
     register_table._fresh.cache_clear()
-    register_table._row.cache_clear()
     assert compiled(DOUBLE, ALIGNED, TILING, H200.capability) is None
 
 
 def test_without_a_table_everything_is_estimated(monkeypatch, tmp_path, table):
     table()
     monkeypatch.setattr(register_table, "SHIPPED", tmp_path / "none.jsonl")
-    register_table._row.cache_clear()
     assert resources(DOUBLE, ALIGNED, TILING, H200.capability).source == "estimate"
 
 

@@ -28,7 +28,7 @@ from gemmsim.kernels import KERNELS
 from gemmsim.ladder import default_tiling
 from gemmsim.problem import Problem
 from gemmsim.records import Point, Record
-from gemmsim.report import page, tables, write_report
+from gemmsim.report import model_tables, page, record_tables, write_report
 from gemmsim.report.chapters import ANSWER, CHAPTERS
 from gemmsim.report.findings import fastest, findings
 from gemmsim.report.inline import inline, variables
@@ -263,7 +263,7 @@ def test_ladder_table_has_the_numbers_of_the_pictures(campaign):
 
 def test_only_differing_counts_stand_on_the_page(campaign):
     records, _ = campaign
-    table = tables.counts(findings(records, H200))
+    table = record_tables.counts(findings(records, H200))
     assert table.shown_rows is not None
     assert [row[-1] for row in table.shown_rows] == [-12]
     assert len(table.shown) == 1
@@ -530,7 +530,7 @@ def test_rungs_say_which_tilings_they_have(campaign, tmp_path, undrawn):
                 (ax,) = picture.draw(found, plots.LIGHT, False).axes
                 shown = [label.get_text().replace("\n", " ") for label in ax.get_yticklabels()]
                 assert shown == [f"{rung.kernel.name} {rung.described}" for rung in found.rungs]
-        assert tables.terms(found).note == f"{said[0].upper()}{said[1:]}."
+        assert model_tables.terms(found).note == f"{said[0].upper()}{said[1:]}."
 
 
 def environment(**values) -> Record:

@@ -11,11 +11,11 @@ from examples import example, tilings
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gemmsim.accesses.classes import lane_addresses, segments
+from gemmsim.accesses.shared_memory import shared_accesses
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
-from gemmsim.shared_access import shared_accesses
-from gemmsim.tile_classes import lane_addresses, segments
 from gemmsim.tiling import Tiling, grid
 from gemmsim.traffic import traffic
 

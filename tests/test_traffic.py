@@ -9,12 +9,13 @@ from examples import example, tilings
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gemmsim.accesses.costs import access_costs
+from gemmsim.accesses.shared_memory import shared_accesses
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
-from gemmsim.shared_access import shared_accesses
 from gemmsim.tiling import Tiling, grid
-from gemmsim.traffic import access_costs, ffma, formulas, reads, traffic
+from gemmsim.traffic import ffma, formulas, reads, traffic
 
 SIZES = st.integers(1, 40)
 PRIMES = st.sampled_from([1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47])

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure
 
-from gemmsim.cliffs import Block, sweeps
+from gemmsim.accesses.shared_memory import shared_accesses
 from gemmsim.device import device
 from gemmsim.kernels import kernel
 from gemmsim.ladder import climb
+from gemmsim.occupancy.cliffs import Block, sweeps
 from gemmsim.patterns import Pattern
 from gemmsim.plots import figures
 from gemmsim.predict import predict
@@ -19,7 +20,6 @@ from gemmsim.record_files import read_records, shipped_records
 from gemmsim.registers.register_files import register_file
 from gemmsim.registers.tile_allocation import ThreadTile
 from gemmsim.scenes import WarpAccess, tile_orders, timeline_of
-from gemmsim.shared_access import shared_accesses
 
 PROBLEM = Problem(2048, 2048, 2048)
 GPU = device("h200")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from gemmsim.accesses.costs import AccessCost
 from gemmsim.answers.document import Document, launch
 from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.calibration import calibration
@@ -20,7 +21,7 @@ from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
 from gemmsim.roofline import floor_s
 from gemmsim.routes import analytic_s, route_of
-from gemmsim.traffic import AccessCost, Traffic, formulas
+from gemmsim.traffic import Traffic, formulas
 
 
 def timeline(of: Timeline) -> Document:

@@ -15,8 +15,8 @@ from gemmsim.caches.reuse import Capacity, crossings
 from gemmsim.caches.scalars import apart, keeps_in_l1, l2_capacity, l2_copies, lag, neighbours, scalars
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.device import Device
-from gemmsim.kernel_rules import PIECE
 from gemmsim.kernels import Kernel
+from gemmsim.kernels.rules import PIECE
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling, grid
 from gemmsim.traffic import partial_sums

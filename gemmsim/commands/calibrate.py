@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmsim.calibration_files import CalibrationFile
+from gemmsim.calibration.files import CalibrationFile
 from gemmsim.commands.command import Answer
 from gemmsim.errors import InputError, Warn
 from gemmsim.gpu.calibrate import PARTS

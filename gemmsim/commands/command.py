@@ -34,3 +34,9 @@ class Command:
     example: str
     options: tuple[Callable[[argparse.ArgumentParser], None], ...]
     run: Callable[[argparse.Namespace, Warn], Answer]
+
+
+def warn_each(warnings: Iterable[str], warn: Warn) -> None:
+    """Give all warnings, one at a time."""
+    for warning in warnings:
+        warn(warning)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gemmsim import answers
+from gemmsim.accesses.costs import AccessCost, SharedCounts, access_costs, shared_per_tile
 from gemmsim.commands.command import Answer, Document
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError, Warn, short
@@ -17,7 +18,6 @@ from gemmsim.kernels import Kernel
 from gemmsim.options import add_tiling, device_of, kernel_of, problem_of, tiling_of
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling
-from gemmsim.traffic import AccessCost, SharedCounts, access_costs, shared_per_tile
 from gemmsim.units import count, plural
 
 KERNEL_OPTIONS = (

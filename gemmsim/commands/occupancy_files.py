@@ -16,7 +16,7 @@ from gemmsim.commands.command import Answer
 from gemmsim.commands.occupancy_options import ADDED, AMOUNTS, option
 from gemmsim.errors import InputError
 from gemmsim.occupancy import RESOURCES, Occupancy
-from gemmsim.occupancy_batch import Piece, occupancy_pieces
+from gemmsim.occupancy.batch import Piece, occupancy_pieces
 from gemmsim.streams import say
 from gemmsim.units import count, plural
 

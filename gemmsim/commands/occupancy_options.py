@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmsim import register_table
-from gemmsim.cliffs import Block
 from gemmsim.device import Capability, Device, capability
 from gemmsim.errors import InputError, short
 from gemmsim.launch_waves import LARGEST_LAUNCH
-from gemmsim.occupancy_batch import amount, carveout_percent
+from gemmsim.occupancy.batch import amount, carveout_percent
+from gemmsim.occupancy.cliffs import Block
 from gemmsim.options import add_launch, configuration, device_of, path_text, problem_of, whole
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling, grid, parse_extents

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gemmsim.cliffs import Block, sweeps
 from gemmsim.commands.command import Answer
 from gemmsim.commands.pictures import picture_path, write_picture
 from gemmsim.commands.record_files import only_device, read
@@ -18,6 +17,7 @@ from gemmsim.errors import InputError, Warn, unknown
 from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS, Kernel
 from gemmsim.ladder import Rung
+from gemmsim.occupancy.cliffs import Block, sweeps
 from gemmsim.options import add_launch, device_of, kernel_of, path_text, problem_of, tiling_of
 from gemmsim.predict import predict
 from gemmsim.problem import Problem

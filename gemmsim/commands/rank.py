@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmsim.clblast.configurations import describe
 from gemmsim.clblast.timing import Timing, predict_clblast
-from gemmsim.commands.command import Answer, Document
+from gemmsim.commands.command import Answer, Document, warn_each
 from gemmsim.device import Device, device, devices
 from gemmsim.errors import InputError, Warn, short
 from gemmsim.kernel_tuner import SearchSpace, read_search_space
@@ -65,8 +65,7 @@ def run_rank(args: argparse.Namespace, warn: Warn) -> Answer:
     warnings = list(space.warnings)
     problem = problem_of(args.sizes, "fp32") if args.sizes else space.problem or USUAL_PROBLEM
     found = rank(space, problem, _device(args.device, space, warnings))
-    for warning in warnings:
-        warn(warning)
+    warn_each(warnings, warn)
     return Answer(lambda: document(found, warnings), lambda show: show_ranked(found))
 
 

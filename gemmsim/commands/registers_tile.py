@@ -18,6 +18,7 @@ from gemmsim.registers.register_files import RegisterFile, register_file
 from gemmsim.registers.tile_allocation import ACCUMULATORS, Allocation, Runs, ThreadTile, allocate, placement
 from gemmsim.registers.tile_order import FLAGS, ORDERS, Plan, drawing, order_of, order_text, waits
 from gemmsim.registers.tile_search import Found, best_plan, reads
+from gemmsim.scenes import TileOrders
 from gemmsim.tiling import parse_extents
 from gemmsim.units import count, percent, plural
 
@@ -43,27 +44,13 @@ def add_tile(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Tiled:
-    """A thread tile as it was asked for, every named order of it, and the best that was found."""
+class Tiled(TileOrders):
+    """The same as it was asked for, and every named order of it."""
 
     on: Capability
-    file: RegisterFile
     warps: int
     accumulators: str
-    plan: Plan
-    report: PortReport
     named: Mapping[str, PortReport]
-    best: Found
-
-    @property
-    def tile(self) -> ThreadTile:
-        """The thread tile."""
-        return self.plan.allocation.tile
-
-    @property
-    def gain(self) -> float:
-        """By how much faster the best is."""
-        return self.report.cycles / self.best.report.cycles - 1
 
 
 def run_tile(args: argparse.Namespace, warn: Warn) -> Answer:
@@ -96,7 +83,7 @@ def tiled(args: argparse.Namespace) -> Tiled:
     named = {name: Plan(registers, made(tile.thread_m, tile.thread_n), flags) for name, made in ORDERS.items()}
     report, *reports = simulate([each.stream(file) for each in (plan, *named.values())], file, warps)
     best = best_plan(tile, file, runs, sets, warps, seed)
-    return Tiled(on, file, warps, accumulators, plan, report, dict(zip(named, reports, strict=True)), best)
+    return Tiled(file, plan, report, best, on, warps, accumulators, dict(zip(named, reports, strict=True)))
 
 
 def _vector(text: str | None, option: str, default: int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gemmsim import answers
-from gemmsim.commands.command import Answer, Document
+from gemmsim.commands.command import Answer, Document, warn_each
 from gemmsim.errors import InputError, Warn, short, unknown
 from gemmsim.kernels import kernel
 from gemmsim.narrate_why import described, reasons
@@ -58,8 +58,7 @@ def run_why(args: argparse.Namespace, warn: Warn, predict: Predict) -> Answer:
         point = Point(found.problem, found.kernel.name, found.tiling)
         sides.append(Side(found, given, asked.measured_s or measured.get(point.key)))
         warnings += [f"{letter}: {warning}" for warning in warned]
-    for warning in warnings:
-        warn(warning)
+    warn_each(warnings, warn)
     why = Why(*sides)
     return Answer(lambda: _document(why, warnings), lambda show: _show(why))
 

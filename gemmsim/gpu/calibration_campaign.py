@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gemmsim.calibration import Calibration
-from gemmsim.calibration_files import CalibrationFile, Entry, read_calibration_file, write_calibration_file
+from gemmsim.calibration.files import CalibrationFile, Entry, read_calibration_file, write_calibration_file
 from gemmsim.device import device
 from gemmsim.errors import GemmsimError, InputError, Warn, one_line
-from gemmsim.gpu.calibrate import PARTS, Findings, warm_up
+from gemmsim.gpu.calibrate import PARTS, warm_up
 from gemmsim.gpu.environment import software, under_load
 from gemmsim.gpu.microbenchmarks import Bench
+from gemmsim.gpu.paired_runs import Findings
 from gemmsim.gpu.session import Gpu
 from gemmsim.gpu.toolchain import nvcc
 

@@ -6,7 +6,9 @@ work: what it takes to start, to end and to read clocks cancels out. Each is the
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +24,26 @@ READERS = 256
 
 Runs = tuple[list[float], list[float]]
 """What short runs took, and what long ones."""
+HALF, ONE = 0.5, 1.0
+"""The operands of FFMA: x / 2 + 1 comes to rest at 2, whatever x was."""
+TWO_BITS, SIXTEEN_BITS = 0x40000000, 0x41800000
+"""2 and 8 times 2 as float32: what the chains of FFMA must end with."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One number of a calibration: the median of its samples, and what was done."""
+
+    samples: tuple[float, ...]
+    how: str
+
+    @property
+    def value(self) -> float:
+        """The median."""
+        return statistics.median(self.samples)
+
+
+Findings = dict[str, Finding]
 
 
 def per_unit(few: Sequence[float], many: Sequence[float], units: float) -> tuple[float, ...]:

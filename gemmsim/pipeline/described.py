@@ -1,9 +1,9 @@
 """What a warp of a kernel does, from the kernel's description alone: for tilings of which no compiled code is at hand.
 
-The order is that of the sources; of each access there are as many instructions, as wide, as `gemmsim.shared_access`
-and `gemmsim.global_access` say, and as many FFMA as the tiles have. What compilers add is told by a few round numbers:
-the instructions around the loop, and in the loop what `gemmsim.port_shares` knows of kernels alike. All cycles of the
-loop together are the FFMA over their share of the peak.
+The order is that of the sources; of each access there are as many instructions, as wide, as `gemmsim.accesses` says,
+and as many FFMA as the tiles have. What compilers add is told by a few round numbers: the instructions around the loop,
+and in the loop what `gemmsim.port_shares` knows of kernels alike. All cycles of the loop together are the FFMA over
+their share of the peak.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from gemmsim.accesses.global_memory import global_accesses
+from gemmsim.accesses.lane_runs import Direction
+from gemmsim.accesses.shared_memory import shared_accesses
+from gemmsim.accesses.warp_tiles import piece
 from gemmsim.device import Device
 from gemmsim.errors import InputError
-from gemmsim.global_access import global_accesses
 from gemmsim.kernels import Kernel
-from gemmsim.lane_runs import Direction
 from gemmsim.pipeline.program import Program, Steps
 from gemmsim.pipeline.programs import merged_loads
 from gemmsim.pipeline.writer import CHAIN_CYCLES, RESULT, Writer
@@ -24,9 +26,7 @@ from gemmsim.port_shares import port_share
 from gemmsim.port_streams import other_instructions
 from gemmsim.problem import Problem
 from gemmsim.registers.register_files import register_file
-from gemmsim.shared_access import shared_accesses
 from gemmsim.tiling import WARP_SIZE, Tiling
-from gemmsim.warp_tiles import piece
 
 FRAGMENTS, TILE_A, TILE_B = (0, 1), 2, 3
 """Scoreboards: fragments of every other small iteration, and the tiles on their way."""

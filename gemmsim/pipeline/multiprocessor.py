@@ -303,10 +303,9 @@ def in_time(step: Step) -> Iterator[Step]:
     multiprocessor are met in the order of their times."""
     before = step.issue_cycles - 1
     if before > 1 and step.action:
-        instructions = (step.instructions or step.issue_cycles) - 1
-        yield Step(before, before, step.waits, ffma=step.ffma, instructions=instructions)
+        yield Step(before, before, step.waits, ffma=step.ffma, instructions=max(0, step.instructions - 1))
         after = max(1.0, step.ready_cycles - before)
-        yield step._replace(issue_cycles=1.0, ready_cycles=after, waits=(), ffma=0, instructions=1)
+        yield step._replace(issue_cycles=1.0, ready_cycles=after, waits=(), ffma=0, instructions=min(1, step.instructions))
     else:
         yield step
 

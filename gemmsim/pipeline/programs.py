@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gemmsim.accesses.costs import access_costs
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel
 from gemmsim.machine_code.sass import Function
@@ -23,7 +24,6 @@ from gemmsim.problem import Problem
 from gemmsim.register_table import Key, key_of, sources_hash
 from gemmsim.registers.register_files import register_file
 from gemmsim.tiling import Tiling
-from gemmsim.traffic import access_costs
 
 SHIPPED = Path(__file__).parent.parent / "data" / "programs"
 SIZE_OF_LAUNCH = "TILES"

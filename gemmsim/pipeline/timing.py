@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gemmsim.accesses.classes import LaneAddresses, lane_addresses
+from gemmsim.accesses.costs import access_costs
 from gemmsim.calibration import Calibration
 from gemmsim.coalescing import SECTOR_BYTES, l1_wavefronts, transactions
 from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
 from gemmsim.problem import Problem
-from gemmsim.tile_classes import LaneAddresses, lane_addresses
 from gemmsim.tiling import Tiling
-from gemmsim.traffic import access_costs
 
 CODE_INSTRUCTIONS = 2016
 """What a sub-core's cache of code holds. On an H200 loops of up to 31 KB run at full rate, longer ones do not."""

@@ -10,11 +10,11 @@ from textwrap import fill
 
 from matplotlib.figure import Figure
 
-from gemmsim.cliffs import Sweep
 from gemmsim.compare import Comparison
 from gemmsim.device import Capability
 from gemmsim.ladder import Rung
 from gemmsim.landscapes import Landscape
+from gemmsim.occupancy.cliffs import Sweep
 from gemmsim.pipeline.timeline import Timeline
 from gemmsim.plots.accuracy import HeldOut, errors, none_held_out, predicted_against_measured
 from gemmsim.plots.bank_map import DIGITS_POINTS, bank_map

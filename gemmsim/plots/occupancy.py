@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gemmsim.cliffs import Cliff, Sweep
 from gemmsim.device import Capability
+from gemmsim.occupancy.cliffs import Cliff, Sweep
 from gemmsim.plots.style import LIGHT, Theme, finish, handles_of, legend_of_figure
 from gemmsim.units import count
 

@@ -62,7 +62,11 @@ def register_file(of: str | Capability = "sm_90") -> RegisterFile:
 
     Raises InputError for a capability that is not known, and for one whose register file is not.
     """
-    found = of if isinstance(of, Capability) else capability(of)
+    return _register_file(of if isinstance(of, Capability) else capability(of))
+
+
+@cache
+def _register_file(found: Capability) -> RegisterFile:
     for name, row in _rows().items():
         if found.name in row["capabilities"]:
             known = {key.name: row[key.name] for key in fields(RegisterFile) if key.name in row}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gemmsim.report import pictures, tables
+from gemmsim.report import model_tables, pictures, record_tables
 from gemmsim.report.findings import Findings
 from gemmsim.report.pictures import Picture
 from gemmsim.report.table import Table
@@ -26,7 +26,7 @@ class Chapter:
     tables: tuple[Callable[[Findings], Table], ...]
 
 
-ANSWER = (tables.best, tables.picks)
+ANSWER = (record_tables.best, record_tables.picks)
 """The tables that stand below the answer itself."""
 
 CHAPTERS = (
@@ -36,7 +36,7 @@ CHAPTERS = (
         "Each step of the ladder moves reads from a far level to a nearer one, where they cost less; the register"
         " reads stay, as every multiplication needs two. The dashed line is the fewest elements that any kernel moves.",
         pictures.READS,
-        (tables.reads,),
+        (model_tables.reads,),
     ),
     Chapter(
         "roofline",
@@ -46,7 +46,7 @@ CHAPTERS = (
         " at DRAM, every sector at L2, every pass of the banks at shared memory, three registers an FFMA; a point above"
         " a slope is served in part by what is nearer, L1 before L2 and the operand cache before registers.",
         pictures.ROOFLINE,
-        (tables.rates,),
+        (model_tables.rates,),
     ),
     Chapter(
         "terms",
@@ -54,7 +54,7 @@ CHAPTERS = (
         "Each lane is the time that one resource would need if nothing else cost anything; the dashed line is the"
         " prediction made of them. The full line is the measured time: what lies between is not yet in the model.",
         pictures.TERMS,
-        (tables.terms,),
+        (model_tables.terms,),
     ),
     Chapter(
         "compare",
@@ -63,7 +63,7 @@ CHAPTERS = (
         " marks points that took no part in any fit. The bands mark 5 % and 10 % on either side; the second panel has"
         " the same points by their error, where the bands can be seen.",
         pictures.COMPARE,
-        (tables.kernels,),
+        (record_tables.kernels,),
     ),
     Chapter(
         "banks",
@@ -72,7 +72,7 @@ CHAPTERS = (
         " means lanes that wait for the same bank. The first map is of the tiling with the largest share of conflict,"
         " the other of the one with the smallest, both of the access that conflicts most in the first.",
         pictures.BANKS,
-        (tables.banks,),
+        (model_tables.banks,),
     ),
     Chapter(
         "registers",
@@ -81,7 +81,7 @@ CHAPTERS = (
         " register bank of its accumulator; a heavy edge means that it waits. The tile is that of the best"
         " configuration, row by row and, where that is faster, in the best order that a search found.",
         pictures.REGISTERS,
-        (tables.registers,),
+        (model_tables.registers,),
     ),
     Chapter(
         "occupancy",
@@ -89,7 +89,7 @@ CHAPTERS = (
         "The line says how many warps a multiprocessor holds if the block of the best configuration took more or less"
         " of one resource and nothing else changed. A step is a cliff: the nearest are marked, with what is there.",
         pictures.OCCUPANCY,
-        (tables.occupancy,),
+        (model_tables.occupancy,),
     ),
     Chapter(
         "timeline",
@@ -98,7 +98,7 @@ CHAPTERS = (
         " and the line below says when loads are on their way. With one buffer the warps wait for as long as they take;"
         " with two they multiply meanwhile.",
         pictures.TIMELINE,
-        (tables.timelines,),
+        (model_tables.timelines,),
     ),
     Chapter(
         "landscape",
@@ -107,7 +107,7 @@ CHAPTERS = (
         " as a multiple of the best; the ring is the pick. Where colors hardly change, a wrong choice costs little,"
         " and the empty places are tilings that are not legal.",
         pictures.LANDSCAPE,
-        (tables.landscape,),
+        (model_tables.landscape,),
     ),
     Chapter(
         "counters",
@@ -115,7 +115,7 @@ CHAPTERS = (
         "Each row is one hardware counter over all points that were profiled, and equal means equal to the last digit."
         " Where counts differ, the worst one says by how much, and the list below has every one.",
         None,
-        (tables.counters, tables.counts),
+        (record_tables.counters, record_tables.counts),
     ),
     Chapter(
         "points",
@@ -123,6 +123,6 @@ CHAPTERS = (
         "Each row is one configuration: what the model says, the median of what was measured, and which resource binds."
         " Points without a time take no part in any error.",
         None,
-        (tables.points, tables.failures),
+        (record_tables.points, record_tables.failures),
     ),
 )

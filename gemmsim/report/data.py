@@ -6,14 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 from gemmsim import answers, register_table
+from gemmsim.accesses.costs import access_costs
 from gemmsim.caches.traffic import cache_traffic
-from gemmsim.cliffs import Cliff
 from gemmsim.ladder import Rung
+from gemmsim.occupancy.cliffs import Cliff
 from gemmsim.options import Configuration
 from gemmsim.predict import resident_blocks
 from gemmsim.report.findings import Banked, Findings
 from gemmsim.report.table import MOST_ROWS
-from gemmsim.traffic import access_costs
 
 Document = dict[str, Any]
 

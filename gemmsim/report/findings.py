@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from gemmsim.cliffs import Block, Sweep, sweeps
+from gemmsim.accesses.costs import shared_per_tile
 from gemmsim.compare import ComparedPoint, Comparison, compare, counter_differences
 from gemmsim.device import Device
 from gemmsim.errors import InputError
@@ -16,6 +16,7 @@ from gemmsim.kernels import Kernel
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.ladder import Rung, ladder
 from gemmsim.landscapes import Landscape
+from gemmsim.occupancy.cliffs import Block, Sweep, sweeps
 from gemmsim.pipeline.timeline import Timeline
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
@@ -26,7 +27,6 @@ from gemmsim.registers.tile_allocation import ThreadTile
 from gemmsim.scenes import TileOrders, WarpAccess, around, same_tiling, tile_orders, timeline_of, worst_access
 from gemmsim.search import Found
 from gemmsim.tiling import Tiling
-from gemmsim.traffic import shared_per_tile
 
 WORST, BEST = "most conflicts", "fewest conflicts"
 

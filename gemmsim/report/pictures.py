@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from gemmsim.cliffs import Cliff
 from gemmsim.held_out import held_out
 from gemmsim.ladder import Rung
 from gemmsim.narrate import hiding
+from gemmsim.occupancy.cliffs import Cliff
 from gemmsim.plots import LIGHT, Theme, figures
 from gemmsim.report.findings import Findings
 from gemmsim.units import count, duration, percent, plural, si, words

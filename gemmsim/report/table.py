@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from gemmsim.units import words
+from gemmsim.units import si, words
 
 MOST_ROWS = 1000
 """Rows that the page shows of a table; its CSV file has all."""
+
+as_rate = partial(si, unit="FLOP/s")
+
+
+def as_difference(value: int) -> str:
+    """Such as +1,024."""
+    return f"{value:+,}"
 
 
 @dataclass(frozen=True)

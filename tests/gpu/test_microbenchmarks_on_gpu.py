@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmsim.calibration import NAMES, load_calibration
+from gemmsim.calibration import load_calibration
+from gemmsim.calibration.numbers import NAMES
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.gpu.calibrate import PARTS, warm_up

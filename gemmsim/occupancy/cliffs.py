@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemmsim.device import Capability
-from gemmsim.occupancy import MOST_BARRIERS, Occupancy, occupancy
+from gemmsim.occupancy.limits import MOST_BARRIERS, Occupancy, occupancy
 from gemmsim.problem import Count
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]

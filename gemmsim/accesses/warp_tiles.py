@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.kernel_rules import PIECE
+from gemmsim.kernels.rules import PIECE
 from gemmsim.problem import ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.banks import BANKS, Passes, passes
+from gemmsim.accesses.lane_runs import ONCE, Direction, Runs, alike, pairs, runs_of_threads, runs_of_vectors
+from gemmsim.accesses.warp_tiles import copies_of_a, copies_of_b, first_elements, lanes_along, pieces
+from gemmsim.banks import BANKS, Lanes, Mask, Passes, passes_of_lanes
 from gemmsim.copy_costs import copy_passes
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.lane_runs import ONCE, Direction, Lanes, Mask, Runs, pairs, runs_of_threads, runs_of_vectors
 from gemmsim.problem import common_power
-from gemmsim.tiling import SWIZZLED_COLUMNS, WARP_SIZE, Tiling
-from gemmsim.warp_tiles import copies_of_a, copies_of_b, first_elements, lanes_along, pieces
+from gemmsim.tiling import SWIZZLED_COLUMNS, Tiling
 
 Operand = Literal["a", "b"]
 OPERANDS: tuple[Operand, Operand] = "a", "b"
@@ -58,14 +58,13 @@ class SharedAccess:
         width_bytes = self.width * element_bytes
         if self.sources is not None:
             return copy_passes(self.elements + self.start, self.sources, self.active, width_bytes, element_bytes)
-        return passes(self.elements * element_bytes, self.active, width_bytes, self.direction == "store")
+        return passes_of_lanes(self.elements * element_bytes, self.active, width_bytes, self.direction == "store")
 
 
 def column_in_a(column: Lanes, row: Lanes, tiling: Tiling, widths: Widths) -> Lanes:
     """Where a column lies in its row of the shared tile of A, transposed: rows that came as one vector are
     moved by `swizzle` columns against the next such rows. As `column_in_a` of kernels/common.cuh."""
-    swizzle, together = int(tiling.swizzle), int(widths.global_a)
-    return column ^ row // together * swizzle % SWIZZLED_COLUMNS
+    return column ^ row // widths.global_a * tiling.swizzle % SWIZZLED_COLUMNS if tiling.swizzle else column
 
 
 def column_in_b(column: Lanes, tiling: Tiling, widths: Widths) -> Lanes:
@@ -79,8 +78,7 @@ def _of_shape(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return values if values.shape == shape else np.broadcast_to(values, shape)
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(NamedTuple):
     """One access to shared memory as the sources write it.
 
     `place` is the element of the tile at which the lane with item (row, number in it) starts, given what the two
@@ -102,16 +100,18 @@ class _Plan:
 
     def written_down(self, every: bool) -> SharedAccess:
         """The access instruction by instruction, or pattern by pattern."""
-        runs, times, outer, inner = self.runs, np.ones(self.runs.first.shape[1], np.int64), self.outer, self.inner
-        if not every:
-            runs, times = runs.alike(SWIZZLED_COLUMNS if self.swizzled else 1, slides=not self.swizzled)
+        outer, inner = self.outer, self.inner
+        if every:
+            row, number, active = self.runs.spread()
+            times = np.ones(row.shape[2], np.int64)
+        else:
+            row, number, active, times = alike(self.runs, SWIZZLED_COLUMNS if self.swizzled else None)
             outer, inner = outer[:1], inner if self.crosses else inner[:1]
             times = times * (len(self.outer) * len(self.inner) // len(inner))
-        row, number, active = runs.spread()
-        shape = (len(runs.first), len(outer) * len(inner), len(times), WARP_SIZE)
+        shape = (len(row), len(outer) * len(inner), *row.shape[2:])
         elements = _of_shape(self.place(row, number, *pairs(outer, inner)), shape).reshape(-1, *shape[2:])
         active = _of_shape(active, shape).reshape(elements.shape)
-        instructions = len(self.runs.first) * len(self.outer) * len(self.inner)
+        instructions = self.runs.instructions * len(self.outer) * len(self.inner)
         return SharedAccess(self.name, self.direction, self.width, elements, active, times, instructions, self.start)
 
 
@@ -150,7 +150,7 @@ def what_matters(operand: Operand, kernel: Kernel, tiling: Tiling, widths: Width
     A's padding moves the tile of B. That matters to copies alone, and only within a pass.
     """
     fields = vars(tiling) | {"stages": 1, "split_k": 1, "group": 1, "pad_b" if operand == "a" else "pad_a": 0}
-    fields |= {"traversal": 0, "spread": np.minimum(tiling.spread, 1)[()]}
+    fields |= {"traversal": 0, "spread": min(tiling.spread, 1)}
     if operand == "a":
         fields["spread"] = 0
         return Tiling.unchecked(**fields), Widths(widths.global_a, 1, 1, widths.shared_a, 1)

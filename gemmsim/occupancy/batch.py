@@ -21,7 +21,7 @@ import numpy as np
 
 from gemmsim.device import Capability, capabilities, capability
 from gemmsim.errors import InputError, short
-from gemmsim.occupancy import LARGEST_DEMAND, Occupancy, occupancies
+from gemmsim.occupancy.limits import LARGEST_DEMAND, Occupancy, occupancies
 
 COLUMNS = ("cc", "threads_per_block", "regs_per_thread", "static_smem", "dynamic_smem", "carveout")
 """What a file must have, in any order; `barriers` it may have, others are not looked at."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmsim.problem import ceil_div
+from gemmsim.problem import Count, Problem, ceil_div, some_array
 from gemmsim.rules import Rule
 from gemmsim.tiling import (
     FIELDS,
@@ -16,10 +16,17 @@ from gemmsim.tiling import (
     SWIZZLED_COLUMNS,
     WARP_SIZE,
     Tiling,
+    grid,
     nearest_divisor,
     nearest_multiple,
 )
 
+GRID_LIMIT = 2**31 - 1
+"""Blocks of a launch along x (CUDA Programming Guide, Technical Specifications)."""
+MOST_OFFSET = 2**30
+"""Elements within a tile's rows of a matrix whose bytes asynchronous copies count in 32 bits."""
+MOST_PARTIAL_BYTES = 2**31
+"""What the partial sums of a split launch may take; they are part of the loaded kernel."""
 PIECE = 4
 """Neighbouring elements that a thread has at most, where lanes of a warp share out its tile: a 128-bit access."""
 PAD_OF = {"m": "pad_a", "n": "pad_b"}
@@ -229,3 +236,61 @@ def _warp_rules_along(axis: str) -> Iterator[Rule]:
 
 def _padding_by_pieces(pad: Any, piece: Any) -> dict[str, Any]:
     return {"pad": pad, "piece": piece, "nearest": nearest_multiple(pad, piece, False)}
+
+
+def tiles_fit(shared_bytes: Callable[[Any], Any], device: str, limit: int) -> Rule:
+    """A block has no more shared memory than a launch on a device may ask for."""
+    return Rule(
+        lambda of: shared_bytes(of) <= limit,
+        f"tiles {{tiles}} take {{taken}} bytes of shared memory a block; allowed on {{device}}: up to {limit} bytes",
+        lambda of: {"tiles": _extents(of), "taken": shared_bytes(of), "device": device},
+    )
+
+
+def offsets_fit(kernel: str, size: str, count: Count, tile: str) -> Rule:
+    """Bytes within the rows of a tile are counted in 32 bits."""
+    rows = attrgetter(tile)
+    return Rule(
+        lambda of: MOST_OFFSET // rows(of) >= count,
+        f"{size} {{count}}: kernel {kernel} counts the bytes of {tile} {{rows}} rows in 32 bits;"
+        " allowed: up to {most}",
+        lambda of: {"count": count, "rows": rows(of), "most": MOST_OFFSET // rows(of)},
+    )
+
+
+def launch_rules(problem: Problem, splits: bool) -> Iterator[Rule]:
+    """A launch has so many blocks and, where it `splits` k, partial sums."""
+    yield Rule(
+        lambda of: grid(problem, of).blocks <= GRID_LIMIT,
+        "{blocks} blocks of {m} x {n} are more than a launch takes;"
+        f" allowed: up to {GRID_LIMIT}, so a larger block",
+        lambda of: {"blocks": grid(problem, of).blocks, "m": of.block_m, "n": of.block_n},
+    )
+    if splits:
+        yield Rule(
+            lambda of: (of.split_k == 1) | (_partial_bytes(problem, of) <= MOST_PARTIAL_BYTES),
+            "split_k {split_k}: the partial sums take {taken} bytes;"
+            f" allowed: up to {MOST_PARTIAL_BYTES}, so a smaller split_k",
+            lambda of: {"split_k": of.split_k, "taken": _partial_bytes(problem, of)},
+        )
+
+
+def _extents(tiling: Tiling) -> Any:
+    if some_array(vars(tiling).values()):
+        return "of one configuration"
+    return f"{tiling.block_m}x{tiling.block_n}x{tiling.block_k}"
+
+
+def all_at_once(name: str, sms: int) -> Rule:
+    """Blocks that wait for each other all have to be resident."""
+    return Rule(
+        lambda of: of.split_k <= sms,
+        f"split_k {{split_k}}: as many blocks wait for each other, and {{name}} is only sure to hold {sms} at once;"
+        f" allowed: up to {sms}",
+        lambda of: {"split_k": of.split_k, "name": name},
+    )
+
+
+def _partial_bytes(problem: Problem, tiling: Tiling) -> Count:
+    """What the blocks of a split launch leave for each other, FP32."""
+    return 4 * grid(problem, tiling).blocks * tiling.block_m * tiling.block_n

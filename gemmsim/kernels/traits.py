@@ -1,4 +1,4 @@
-"""The kernel family: for each kernel its source, its legal tilings, its launch and its resources.
+"""What tells kernels apart, and what follows from that: legal tilings, access widths, launch and resources.
 
 A kernel is described by the few traits that tell the rungs of the ladder apart. Every formula of the
 model reads these traits; none asks for a kernel's name.
@@ -10,54 +10,38 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gemmsim.device import Device
-from gemmsim.errors import InputError, unknown
-from gemmsim.kernel_rules import (
+from gemmsim.errors import InputError
+from gemmsim.kernels.registers import estimated_registers
+from gemmsim.kernels.rules import (
     NEUTRAL,
+    all_at_once,
     alternating_rules,
+    launch_rules,
     neutral_rules,
+    offsets_fit,
     spread_rules,
     stage_rules,
     swizzle_rules,
+    tiles_fit,
     traversal_rules,
     vector_rules,
     warp_rules,
 )
-from gemmsim.problem import Count, Problem, ceil_div, common_power
-from gemmsim.register_needs import registers_needed
+from gemmsim.problem import Count, Problem, common_power
 from gemmsim.rules import Rule, check
-from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
+from gemmsim.tiling import FIELDS, Tiling, grid
 
-GRID_LIMIT = 2**31 - 1
-"""Blocks of a launch along x (CUDA Programming Guide, Technical Specifications)."""
-MOST_REGISTERS = 255
-"""Registers that an instruction can name (CUDA Programming Guide)."""
-REGISTER_FILE = 65536
-"""Registers of a multiprocessor; the sources promise the compiler their threads a block, so it keeps a
-block within them."""
-WARPS_ROUNDED_AT_LAUNCH = 4
-"""A launch is checked as if the warps of a block were a multiple of it (cuda_occupancy.h, CUDA 13.0)."""
-MOST_OFFSET = 2**30
-"""Elements within a tile's rows of a matrix whose bytes asynchronous copies count in 32 bits."""
-MOST_PARTIAL_BYTES = 2**31
-"""What the partial sums of a split launch may take; they are part of the loaded kernel."""
 MACROS = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad_b", "swizzle", "traversal")
 """The fields that every source reads, whether its kernel has them or not."""
 UNSAID = ("traversal", "spread")
 """Fields that are not written down where they are 0: they came when points had been measured, whose keys stay."""
 REGISTER_BYTES = 4
-SUB_CORES = 4
-LANE_REGISTERS, SAVED = REGISTER_FILE // SUB_CORES // WARP_SIZE, 0.2
-"""Registers of a sub-core for each lane, and the share of what a thread needs that the compiler saves for another
-block."""
-LEAST_REGISTERS = 32
-"""What an estimate is at least: a block gets as many anyway, and nothing is gained by fewer."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +85,7 @@ class Kernel:
     thread_tiled      a thread computes thread_m x thread_n elements, not one
     transposed        the tile of A lies transposed in shared memory
     prefetches        the next tile, and the next fragment, travel while the present one is multiplied
-    warp_tiled        a warp computes a tile of its own, lanes along both of its axes (`gemmsim.warp_tiles`)
+    warp_tiled        a warp computes a tile of its own, lanes along both of its axes (`gemmsim.accesses.warp_tiles`)
     copies            tiles travel by asynchronous copies past the registers, into a ring of `stages`: rows and columns
                       beyond a matrix are read as its last, and as many tiles as are fetched ahead are fetched past k
     least_capability  the first compute capability that has what it takes, "" for any
@@ -197,7 +181,7 @@ class Kernel:
             raise InputError(
                 f"kernel {self.name} needs compute capability {self.least_capability}; {name} has {capability}"
             )
-        check((_all_at_once(name, sms),), tiling)
+        check((all_at_once(name, sms),), tiling)
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -220,47 +204,18 @@ class Kernel:
     def device_rules(self, device: Device) -> Iterator[Rule]:
         """What a device holds: the tiles, in shared memory that a launch may ask for, and blocks that wait."""
         if self.staged:
-            yield self._tiles_fit(device.name, device.capability.shared_bytes_per_block_optin)
-        yield _all_at_once(device.name, device.sms)
-
-    def _tiles_fit(self, device: str, limit: int) -> Rule:
-        return Rule(
-            lambda of: self.shared_bytes(of) <= limit,
-            "tiles {tiles} take {taken} bytes of shared memory a block; allowed on {device}:"
-            f" up to {limit} bytes",
-            lambda of: {"tiles": _extents(of), "taken": self.shared_bytes(of), "device": device},
-        )
+            yield tiles_fit(self.shared_bytes, device.name, device.capability.shared_bytes_per_block_optin)
+        yield all_at_once(device.name, device.sms)
 
     def problem_rules(self, problem: Problem) -> Iterator[Rule]:
         """What the sizes of a problem leave."""
         if self.copies:
             for size, tile in (("k", "block_m"), ("n", "block_k")):
-                yield self._offsets_fit(size, getattr(problem, size), tile)
-
-    def _offsets_fit(self, size: str, count: Count, tile: str) -> Rule:
-        rows = attrgetter(tile)
-        return Rule(
-            lambda of: MOST_OFFSET // rows(of) >= count,
-            f"{size} {{count}}: kernel {self.name} counts the bytes of {tile} {{rows}} rows in 32 bits;"
-            " allowed: up to {most}",
-            lambda of: {"count": count, "rows": rows(of), "most": MOST_OFFSET // rows(of)},
-        )
+                yield offsets_fit(self.name, size, getattr(problem, size), tile)
 
     def launch_rules(self, problem: Problem) -> Iterator[Rule]:
         """What a launch takes: so many blocks, and partial sums."""
-        yield Rule(
-            lambda of: grid(problem, of).blocks <= GRID_LIMIT,
-            "{blocks} blocks of {m} x {n} are more than a launch takes;"
-            f" allowed: up to {GRID_LIMIT}, so a larger block",
-            lambda of: {"blocks": grid(problem, of).blocks, "m": of.block_m, "n": of.block_n},
-        )
-        if "split_k" in self.fields:
-            yield Rule(
-                lambda of: (of.split_k == 1) | (_partial_bytes(problem, of) <= MOST_PARTIAL_BYTES),
-                "split_k {split_k}: the partial sums take {taken} bytes;"
-                f" allowed: up to {MOST_PARTIAL_BYTES}, so a smaller split_k",
-                lambda of: {"split_k": of.split_k, "taken": _partial_bytes(problem, of)},
-            )
+        return launch_rules(problem, "split_k" in self.fields)
 
     def pitches(self, tiling: Tiling) -> tuple[Count, Count]:
         """Elements from one row of the shared tile of A (transposed or not), and of B, to the next."""
@@ -347,14 +302,9 @@ class Kernel:
         return Resources(tiling.threads, registers_per_thread, shared_bytes, "compiler", words)
 
     def estimated(self, tiling: Tiling, widths: Widths) -> Resources:
-        """What one block takes by the estimate of `register_needs.py`, rounded up to 8: as many registers as a thread
-        can have of a block that still starts, and the others spill."""
-        needed, spared = registers_needed(self, tiling, widths)
-        needed, most = np.ceil(needed / 8) * 8, np.minimum(MOST_REGISTERS, most_registers(tiling))
-        registers = np.minimum(np.maximum(_squeezed(needed, tiling), LEAST_REGISTERS), most)
-        spilled = np.maximum(0, needed - np.floor(spared) - most)
-        taken = registers.astype(np.int64) if _array(registers) else int(registers)
-        return Resources(tiling.threads, taken, self.shared_bytes(tiling), "estimate", spilled)
+        """What one block takes by the estimate of `gemmsim.kernels.registers`."""
+        registers, spilled = estimated_registers(self, tiling, widths)
+        return Resources(tiling.threads, registers, self.shared_bytes(tiling), "estimate", spilled)
 
     def describe(self, tiling: Tiling) -> str:
         """The tiling as far as the kernel has it, so that no two of its tilings read the same."""
@@ -378,128 +328,13 @@ def _version(capability: str) -> tuple[int, ...]:
     return tuple(map(int, capability.split(".")))
 
 
-def _array(*values: Any) -> bool:
-    return any(np.ndim(value) for value in values)
-
-
 def _widest(*multiples: Count) -> Count:
     """The widest of 4, 2 and 1 elements that divides them all: keeps every access aligned."""
     return common_power(4, *multiples)
 
 
-def _squeezed(needed: Any, tiling: Tiling) -> Any:
-    """Registers of a thread that needs so many: the compiler saves some where that lets a second block reside, or a
-    third."""
-    of_block = 1.0 * ceil_div(tiling.warps, SUB_CORES)
-    blocks = np.floor(LANE_REGISTERS * (1 + SAVED) / (of_block * needed))
-    fit = np.floor(LANE_REGISTERS / 8 / (of_block * np.maximum(2, blocks))) * 8
-    return np.where((blocks == 2) | (blocks == 3), np.minimum(needed, fit), needed)
-
-
-def _extents(tiling: Tiling) -> Any:
-    if _array(*(getattr(tiling, name) for name in FIELDS)):
-        return "of one configuration"
-    return f"{tiling.block_m}x{tiling.block_n}x{tiling.block_k}"
-
-
-def _all_at_once(name: str, sms: int) -> Rule:
-    """Blocks that wait for each other all have to be resident."""
-    return Rule(
-        lambda of: of.split_k <= sms,
-        f"split_k {{split_k}}: as many blocks wait for each other, and {{name}} is only sure to hold {sms} at once;"
-        f" allowed: up to {sms}",
-        lambda of: {"split_k": of.split_k, "name": name},
-    )
-
-
-def _partial_bytes(problem: Problem, tiling: Tiling) -> Count:
-    """What the blocks of a split launch leave for each other, FP32."""
-    return 4 * grid(problem, tiling).blocks * tiling.block_m * tiling.block_n
-
-
-PADDING = (("pad_a", 0), ("pad_b", 0))
-TRAVERSAL = ("traversal", 0)
-BLOCK_128 = (("block_m", 128), ("block_n", 128), ("block_k", 8), ("thread_m", 8), ("thread_n", 8))
-
-WARP_64 = (("warp_m", 64), ("warp_n", 64), ("thread_m", 16), ("thread_n", 8))
-
-KERNELS = {
-    kernel.name: kernel
-    for kernel in (
-        Kernel(
-            "naive",
-            "one thread an element, straight from global memory",
-            staged=False,
-            thread_tiled=False,
-            default_tile=(("block_m", 8), ("block_n", 32)),
-        ),
-        Kernel(
-            "shared",
-            "tiles of A and B in shared memory, one thread an element",
-            thread_tiled=False,
-            options=PADDING,
-            default_tile=(("block_m", 32), ("block_n", 32), ("block_k", 32)),
-        ),
-        Kernel(
-            "register",
-            "a thread computes a small tile of C from fragments in registers",
-            options=(*PADDING, TRAVERSAL),
-            default_tile=BLOCK_128,
-        ),
-        Kernel(
-            "vectorized",
-            "register tiling with 128-bit accesses, A transposed in shared memory",
-            transposed=True,
-            options=(("vector", 4), *PADDING, ("swizzle", 0), TRAVERSAL),
-            default_tile=(*BLOCK_128, ("pad_a", 4)),
-        ),
-        Kernel(
-            "double_buffer",
-            "the same with the next tile and the next fragment fetched meanwhile",
-            transposed=True,
-            prefetches=True,
-            options=(("vector", 4), *PADDING, ("swizzle", 0), TRAVERSAL),
-            default_tile=(*BLOCK_128, ("pad_a", 4)),
-        ),
-        Kernel(
-            "warp_tiled",
-            "the same with a tile for each warp, whose lanes read fragments without conflicts",
-            transposed=True,
-            prefetches=True,
-            warp_tiled=True,
-            options=(*PADDING, TRAVERSAL),
-            default_tile=(*BLOCK_128[:3], *WARP_64, ("pad_a", 4)),
-        ),
-        Kernel(
-            "async",
-            "warp tiles fed by asynchronous copies past the registers; k can be split",
-            transposed=True,
-            prefetches=True,
-            warp_tiled=True,
-            copies=True,
-            least_capability="8.0",
-            options=(("stages", 3), *PADDING, ("split_k", 1), ("group", 1), TRAVERSAL, ("spread", 0)),
-            default_tile=(("block_m", 128), ("block_n", 256), ("block_k", 8), *WARP_64, ("pad_a", 4), ("group", 8)),
-        ),
-    )
-}
-
-
-def most_registers(tiling: Tiling) -> Count:
-    """Registers of a thread with which a block still starts."""
-    counted_warps = ceil_div(tiling.warps, WARPS_ROUNDED_AT_LAUNCH) * WARPS_ROUNDED_AT_LAUNCH
-    return REGISTER_FILE // (counted_warps * WARP_SIZE) // 8 * 8
-
-
-def kernel(name: str) -> Kernel:
-    """The kernel of that name; InputError with the nearest names if there is none."""
-    if name not in KERNELS:
-        raise unknown("kernel", str(name), KERNELS)
-    return KERNELS[name]
-
-
 def sources() -> Path:
     """The folder of the CUDA sources: inside an installed package, or beside it in a checkout."""
-    package = Path(__file__).parent
+    package = Path(__file__).parent.parent
     inside = package / "data" / "kernels"
     return inside if inside.is_dir() else package.parent / "kernels"

@@ -15,7 +15,17 @@ import numpy as np
 
 from gemmsim.device import Capability
 from gemmsim.notebook import as_table
-from gemmsim.problem import LARGEST_COUNT, Count, ceil_div, require_one_shape, whole_number
+from gemmsim.problem import (
+    LARGEST_COUNT,
+    Count,
+    ceil_div,
+    either,
+    larger,
+    require_one_shape,
+    smaller,
+    some_array,
+    whole_number,
+)
 from gemmsim.tiling import WARP_SIZE
 
 UNLIMITED = 2**31 - 1
@@ -73,14 +83,14 @@ def occupancy(
     block = _demand(threads, registers, static_shared_bytes, dynamic_shared_bytes, carveout, barriers)
     limits = _alike(_limits(capability, opt_in, *map(_counted, block)))
     reason = None
-    if not (_arrays(*limits.values()) or all(limits.values())):
+    if not (some_array(limits.values()) or all(limits.values())):
         reason = _reason(capability, block, opt_in, limits)
     return _resident(limits, _counted(block[0]), capability.max_warps_per_sm, reason)
 
 
 def blocks_that_fit(capability: Capability, threads: Count, registers: Count, shared_bytes: Count) -> Count:
     """Blocks that one SM holds, as `occupancy` has them, of counts that are known to be some: nothing is checked."""
-    return reduce(_smaller, _limits(capability, True, threads, registers, 0, shared_bytes, 100, 1).values())
+    return reduce(smaller, _limits(capability, True, threads, registers, 0, shared_bytes, 100, 1).values())
 
 
 def occupancies(
@@ -128,9 +138,9 @@ def register_limit(capability: Capability, threads: Count, registers: Count) -> 
     per_warp = _registers_per_warp(capability, registers)
     checked = per_warp * _round_up(warps, capability.warps_rounded_at_launch)
     launchable = (checked <= capability.registers_per_block) & (registers <= capability.registers_per_thread_launchable)
-    warps_per_partition = capability.registers_per_sm // capability.sub_partitions // _larger(per_warp, 1)
+    warps_per_partition = capability.registers_per_sm // capability.sub_partitions // larger(per_warp, 1)
     limit = warps_per_partition * capability.sub_partitions // warps
-    return launchable * _where(per_warp == 0, UNLIMITED, limit)
+    return launchable * either(per_warp == 0, UNLIMITED, limit)
 
 
 def shared_limit(capability: Capability, used: Count, percent: Count, opt_in: bool) -> Count:
@@ -144,31 +154,31 @@ def shared_limit(capability: Capability, used: Count, percent: Count, opt_in: bo
     wanted = percent * capability.shared_bytes_per_sm // 100
     sizes = np.array(capability.carveouts_bytes)
     size = sizes[-1]
-    if _arrays(percent) or wanted < size:
-        size = sizes[_smaller(np.searchsorted(sizes, _larger(wanted, allocated)), len(sizes) - 1)]
-    return launchable * _where(allocated == 0, UNLIMITED, size // _larger(allocated, 1))
+    if some_array((percent,)) or wanted < size:
+        size = sizes[smaller(np.searchsorted(sizes, larger(wanted, allocated)), len(sizes) - 1)]
+    return launchable * either(allocated == 0, UNLIMITED, size // larger(allocated, 1))
 
 
 def barrier_limit(capability: Capability, barriers: Count) -> Count:
     """Blocks that the barriers of an SM are enough for; UNLIMITED where they are not counted, 0 where a block has
     more than it can name."""
-    limit = capability.barriers_per_sm // _larger(barriers, 1) if capability.barriers_limit_blocks else UNLIMITED
-    return (barriers <= MOST_BARRIERS) * _where(barriers == 0, UNLIMITED, limit)
+    limit = capability.barriers_per_sm // larger(barriers, 1) if capability.barriers_limit_blocks else UNLIMITED
+    return (barriers <= MOST_BARRIERS) * either(barriers == 0, UNLIMITED, limit)
 
 
 def most_registers(capability: Capability, threads: Count) -> Count:
     """The most registers a thread with which the register file can launch blocks of this many threads."""
     per_warp = capability.registers_per_block // _round_up(_warps(threads), capability.warps_rounded_at_launch)
     unit = capability.register_allocation_unit
-    return _smaller(per_warp // unit * unit // WARP_SIZE, capability.registers_per_thread)
+    return smaller(per_warp // unit * unit // WARP_SIZE, capability.registers_per_thread)
 
 
 def most_threads(capability: Capability, registers: Count) -> Count:
     """The largest block that launches with this many registers a thread; 0 if none does."""
-    warps = capability.registers_per_block // _larger(_registers_per_warp(capability, registers), 1)
+    warps = capability.registers_per_block // larger(_registers_per_warp(capability, registers), 1)
     rounded = warps // capability.warps_rounded_at_launch * capability.warps_rounded_at_launch
     startable = registers <= capability.registers_per_thread_launchable
-    return startable * _smaller(rounded * WARP_SIZE, capability.max_threads_per_block)
+    return startable * smaller(rounded * WARP_SIZE, capability.max_threads_per_block)
 
 
 def _demand(
@@ -193,7 +203,7 @@ def _most(value: Any) -> int:
 
 
 def _counted(demand: Count) -> Count:
-    return _smaller(demand, LARGEST_DEMAND)
+    return smaller(demand, LARGEST_DEMAND)
 
 
 def _limits(
@@ -218,16 +228,16 @@ def _limits(
 
 def _resident(limits: Mapping[str, Count], threads: Count, most_warps: Count, reason: str | None) -> Occupancy:
     """What the limits, all of one shape, leave."""
-    blocks = reduce(_smaller, limits.values())
+    blocks = reduce(smaller, limits.values())
     warps = blocks * ceil_div(threads, WARP_SIZE)
     at_limit = {name: limit == blocks for name, limit in limits.items()}
-    limiters = at_limit if _arrays(blocks) else tuple(name for name, limiting in at_limit.items() if limiting)
+    limiters = at_limit if some_array((blocks,)) else tuple(name for name, limiting in at_limit.items() if limiting)
     return Occupancy(blocks, warps, warps / most_warps, limits, limiters, blocks > 0, reason)
 
 
 def _warps(threads: Count) -> Count:
     """Warps of a block, the last one possibly not full; at least one, so that it divides."""
-    return _larger(ceil_div(threads, WARP_SIZE), 1)
+    return larger(ceil_div(threads, WARP_SIZE), 1)
 
 
 def _registers_per_warp(capability: Capability, registers: Count) -> Count:
@@ -243,27 +253,9 @@ def _round_up(value: Count, unit: int) -> Count:
     return ceil_div(value, unit) * unit
 
 
-def _larger(one: Count, other: Count) -> Count:
-    return np.maximum(one, other) if _arrays(one, other) else max(one, other)
-
-
-def _smaller(one: Count, other: Count) -> Count:
-    return np.minimum(one, other) if _arrays(one, other) else min(one, other)
-
-
-def _where(condition: Any, yes: Count, no: Count) -> Count:
-    if _arrays(condition):
-        return np.where(condition, yes, no)
-    return yes if condition else no
-
-
-def _arrays(*values: Any) -> bool:
-    return any(isinstance(value, np.ndarray) for value in values)
-
-
 def _alike(limits: Mapping[str, Count]) -> dict[str, Count]:
     """The limits as plain ints, or all as arrays of one shape."""
-    if not _arrays(*limits.values()):
+    if not some_array(limits.values()):
         return {name: int(limit) for name, limit in limits.items()}
     return dict(zip(limits, np.broadcast_arrays(*limits.values()), strict=True))
 

@@ -1,7 +1,7 @@
 """Which element of the matrices in global memory every lane touches, in every load, store and copy of every kernel.
 
 A block's accesses repeat from tile to tile, so they are written down once, as the places of lanes within the tile.
-`gemmsim.tile_classes` lays them over a launch.
+`gemmsim.accesses.classes` lays them over a launch.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmsim.accesses.lane_runs import ONCE, Direction, Runs, runs_of_threads, runs_of_vectors
+from gemmsim.accesses.warp_tiles import copies_of_a, copies_of_b, first_elements, lanes_along, piece, pieces
+from gemmsim.banks import Lanes, Mask
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.lane_runs import ONCE, Direction, Lanes, Mask, Runs, runs_of_threads, runs_of_vectors
 from gemmsim.tiling import WARP_SIZE, Tiling
-from gemmsim.warp_tiles import copies_of_a, copies_of_b, first_elements, lanes_along, piece, pieces
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class GlobalAccess:
     @property
     def instructions(self) -> int:
         """Instructions that a thread executes."""
-        return len(self.runs.first) * len(self.moves_down) * len(self.moves_across)
+        return self.runs.instructions * len(self.moves_down) * len(self.moves_across)
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,28 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from gemmsim.device import DATA
-from gemmsim.problem import Count, ceil_div
+from gemmsim.problem import Count, ceil_div, either, larger, smaller, some_array
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 FILE = DATA / "register_needs.toml"
+MOST_REGISTERS = 255
+"""Registers that an instruction can name (CUDA Programming Guide)."""
+REGISTER_FILE = 65536
+"""Registers of a multiprocessor; the sources promise the compiler their threads a block, so it keeps a
+block within them."""
+WARPS_ROUNDED_AT_LAUNCH = 4
+"""A launch is checked as if the warps of a block were a multiple of it (cuda_occupancy.h, CUDA 13.0)."""
+SUB_CORES = 4
+LANE_REGISTERS, SAVED = REGISTER_FILE // SUB_CORES // WARP_SIZE, 0.2
+"""Registers of a sub-core for each lane, and the share of what a thread needs that the compiler saves for another
+block."""
+LEAST_REGISTERS = 32
+"""What an estimate is at least: a block gets as many anyway, and nothing is gained by fewer."""
 FIRST = 8
 """Vectors of a thread that take more registers than those after them: while few are needed the compiler is lavish."""
 
@@ -46,6 +59,31 @@ class Accesses(Protocol):
     def global_b(self) -> Count: ...
     @property
     def shared_a(self) -> Count: ...
+
+
+def estimated_registers(kernel: Traits, tiling: Tiling, widths: Accesses) -> tuple[Count, Count]:
+    """(registers of a thread, words of it in local memory): what it needs, rounded up to 8, as far as a thread can have
+    as many of a block that still starts; the others spill."""
+    needed, spared = registers_needed(kernel, tiling, widths)
+    needed, most = np.ceil(needed / 8) * 8, smaller(MOST_REGISTERS, most_registers(tiling))
+    registers = smaller(larger(_squeezed(needed, tiling), LEAST_REGISTERS), most)
+    taken = registers.astype(np.int64) if some_array((registers,)) else int(registers)
+    return taken, larger(0, needed - np.floor(spared) - most)
+
+
+def _squeezed(needed: Any, tiling: Tiling) -> Any:
+    """Registers of a thread that needs so many: the compiler saves some where that lets a second block reside, or a
+    third."""
+    of_block = 1.0 * ceil_div(tiling.warps, SUB_CORES)
+    blocks = np.floor(LANE_REGISTERS * (1 + SAVED) / (of_block * needed))
+    fit = np.floor(LANE_REGISTERS / 8 / (of_block * larger(2, blocks))) * 8
+    return either((blocks == 2) | (blocks == 3), smaller(needed, fit), needed)
+
+
+def most_registers(tiling: Tiling) -> Count:
+    """Registers of a thread with which a block still starts."""
+    counted_warps = ceil_div(tiling.warps, WARPS_ROUNDED_AT_LAUNCH) * WARPS_ROUNDED_AT_LAUNCH
+    return REGISTER_FILE // (counted_warps * WARP_SIZE) // 8 * 8
 
 
 def registers_needed(kernel: Traits, tiling: Tiling, widths: Accesses) -> tuple[Count, Count]:
@@ -89,7 +127,7 @@ def held(kernel: Traits, tiling: Tiling, widths: Accesses) -> dict[str, Count]:
         "operands": tiling.thread_m * run + tiling.thread_n,
         "smooth": vectors_a + vectors_b - rough,
         "rough": rough,
-        "first": np.minimum(FIRST, vectors_a + vectors_b),
+        "first": smaller(FIRST, vectors_a + vectors_b),
     }
     if kernel.prefetches and not kernel.copies:
         found["carried"] = vectors_a * widths.global_a + vectors_b * widths.global_b

@@ -1,161 +1,27 @@
-"""A launch by its classes of tiles: how often each occurs, what its lanes touch, and the totals that follow.
+"""Totals of a launch over its classes of tiles: requests, sectors and passes, exact for every size.
 
-Along each axis there are whole tiles and at most one partial one, so blocks are of at most four classes and steps
-along k of two. Within a class the guards are alike, and where a tile starts matters only modulo a sector. The
-totals of a launch therefore come from a few representatives, whatever the sizes.
-
-Assumed: A, B and C start at multiples of 32 bytes, as every CUDA allocation does.
+Within a class the guards are alike, and where a tile starts matters only modulo a sector. So a few representatives
+are looked at, each as often as it occurs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Literal
 
 import numpy as np
 
-from gemmsim.banks import PASS_BYTES
+from gemmsim.accesses.classes import Segment, extents, of_lanes, segments, stride
+from gemmsim.accesses.global_memory import GlobalAccess, LaneAccess
+from gemmsim.accesses.lane_runs import LANE
+from gemmsim.accesses.shared_memory import SharedAccess
+from gemmsim.banks import PASS_BYTES, Lanes, Mask
 from gemmsim.coalescing import SECTOR_BYTES, transactions
 from gemmsim.copy_costs import copies_through_l1, copy_passes, past_l1_sectors
-from gemmsim.global_access import GlobalAccess, LaneAccess, global_accesses
-from gemmsim.kernels import Kernel
-from gemmsim.lane_runs import LANE, Direction, Lanes, Mask, pairs
 from gemmsim.problem import Problem, ceil_div
-from gemmsim.shared_access import SharedAccess, shared_accesses
 from gemmsim.tiling import WARP_SIZE, Tiling
-
-Memory = Literal["global", "shared"]
-Blocks = Literal["interior", "right edge", "bottom edge", "corner"]
-Step = Literal["whole", "last partial", "past the end", "once a block"]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Tiles of one kind along an axis: `count` of them from number `first`, each `left` long."""
-
-    first: int
-    count: int
-    left: int
-
-
-Class = Mapping[str, Segment]
-"""Blocks and steps that are alike: the kind of tile along each axis."""
-
-
-def segments(size: int, tile: int) -> list[Segment]:
-    """The whole tiles of an axis, then the partial one; those that exist."""
-    whole, rest = divmod(size, tile)
-    kinds = [Segment(0, whole, tile), Segment(whole, 1 if rest else 0, rest)]
-    return [kind for kind in kinds if kind.count]
-
-
-@dataclass(frozen=True)
-class LaneAddresses:
-    """One access in one class of blocks and of steps along k, warp by warp.
-
-    byte_addresses   of every lane, in the first block and step of the class: from the start of the matrix, or of the
-                     block's shared memory (where that holds several stages, in the first of them); of the shape
-                     (instructions, warps, 32), a thread executes these in order
-    active           lanes that take part; the addresses of others mean nothing
-    times            how often that happens in the launch: steps of all blocks of the class, or blocks
-    """
-
-    name: str
-    memory: Memory
-    direction: Direction
-    width_bits: int
-    blocks: Blocks
-    step: Step
-    times: int
-    byte_addresses: Lanes
-    active: Mask
-
-    @property
-    def requests(self) -> int:
-        """Warp instructions with an active lane, over the launch."""
-        return self.times * int(self.active.any(axis=-1).sum())
-
-
-def lane_addresses(problem: Problem, kernel: Kernel, tiling: Tiling) -> Iterator[LaneAddresses]:
-    """Every load, store and copy of tiles and results, lane by lane, for each class of blocks and of steps along k.
-
-    A copy has an entry for each memory. What a kernel fetches past the end of k is zeros in shared memory, and steps of
-    their own. Left out are the first fragments of each block, which are loaded once more, and partial sums.
-    Plain numbers, no arrays. Raises InputError when the kernel does not take the tiling or the dtype.
-    """
-    kernel.check(tiling, problem=problem)
-    widths = kernel.widths(problem, tiling)
-    in_global = list(global_accesses(kernel, tiling, widths))
-    in_shared = list(shared_accesses(kernel, tiling, widths, every=True))
-    along = {axis: segments(*extents) for axis, extents in _extents(problem, tiling).items()}
-    for m, n in product(along["m"], along["n"]):
-        for k in along["k"]:
-            at = {"m": m, "n": n, "k": k}
-            yield from (_in_global(each, problem, tiling, at) for each in in_global if not each.once_per_block)
-            yield from (_in_shared(each, problem, tiling, at) for each in in_shared)
-        if kernel.copies:
-            past = {"m": m, "n": n, "k": Segment(0, int(tiling.tiles_ahead * tiling.split_k), 0)}
-            yield from (_in_shared(each, problem, tiling, past) for each in in_shared if each.direction == "copy")
-        yield from (_in_global(each, problem, tiling, {"m": m, "n": n}) for each in in_global if each.once_per_block)
-
-
-def _in_global(access: GlobalAccess | LaneAccess, problem: Problem, tiling: Tiling, at: Class) -> LaneAddresses:
-    if isinstance(access, LaneAccess):
-        element, active = _of_lanes(access, problem, at)
-    else:
-        row, number, here = access.runs.spread()
-        move_down, move_across = pairs(access.moves_down, access.moves_across)
-        down, across = row * access.step_down + move_down, number * access.step_across + move_across
-        active = here & (down < at[access.down].left) & (across < at[access.across].left)
-        element = down * _stride(access, problem, access.down) + across * _stride(access, problem, access.across)
-    shape = (-1, *active.shape[-2:])
-    for axis, (_, tile) in _extents(problem, tiling).items():
-        if axis in at:
-            element = element + at[axis].first * tile * _stride(access, problem, axis)
-    return LaneAddresses(
-        access.name, "global", access.direction, 8 * problem.element_bytes * access.width, *_class(tiling, at),
-        problem.element_bytes * element.reshape(shape), active.reshape(shape),
-    )  # fmt: skip
-
-
-def _of_lanes(access: LaneAccess, problem: Problem, at: Class) -> tuple[Lanes, Mask]:
-    """(element of the matrix, counted from the start of the tile; active) of every lane."""
-    rows, columns, active = access.within(*(at[axis].left for axis in access.matrix))
-    return rows * int(getattr(problem, access.matrix[1])) + columns, active
-
-
-def _in_shared(access: SharedAccess, problem: Problem, tiling: Tiling, at: Class) -> LaneAddresses:
-    addresses = problem.element_bytes * (access.start + access.elements)
-    width_bits = 8 * problem.element_bytes * access.width
-    return LaneAddresses(
-        access.name, "shared", access.direction, width_bits, *_class(tiling, at), addresses, access.active
-    )
-
-
-def _class(tiling: Tiling, at: Class) -> tuple[Blocks, Step, int]:
-    """The names of a class, and how often it occurs."""
-    partial = {axis: part.left < getattr(tiling, f"block_{axis}") for axis, part in at.items()}
-    blocks: dict[tuple[bool, bool], Blocks] = {
-        (False, False): "interior", (False, True): "right edge", (True, False): "bottom edge", (True, True): "corner",
-    }  # fmt: skip
-    step: Step = "once a block" if "k" not in at else "last partial" if partial["k"] else "whole"
-    if "k" in at and not at["k"].left:
-        step = "past the end"
-    return blocks[partial["m"], partial["n"]], step, math.prod(part.count for part in at.values())
-
-
-def _extents(problem: Problem, tiling: Tiling) -> dict[str, tuple[int, int]]:
-    """Size and tile along each axis."""
-    return {axis: (getattr(problem, axis), getattr(tiling, f"block_{axis}")) for axis in "mnk"}
-
-
-def _stride(access: GlobalAccess | LaneAccess, problem: Problem, axis: str) -> int:
-    """Elements of the matrix from one place along an axis to the next; 0 where the axis is none of the matrix."""
-    rows, columns = access.matrix
-    return int(getattr(problem, columns)) if axis == rows else int(axis == columns)
 
 
 def count_global(access: GlobalAccess | LaneAccess, problem: Problem, tiling: Tiling) -> tuple[int, int]:
@@ -165,13 +31,13 @@ def count_global(access: GlobalAccess | LaneAccess, problem: Problem, tiling: Ti
     lanes touch. The classes of blocks and steps are looked at in turn, with how often each alignment occurs.
     """
     alignments = SECTOR_BYTES // problem.element_bytes
-    along = {axis: segments(*_extents(problem, tiling)[axis]) for axis in ("mn" if access.once_per_block else "mnk")}
+    along = {axis: segments(*extents(problem, tiling)[axis]) for axis in ("mn" if access.once_per_block else "mnk")}
     first, second = access.matrix if isinstance(access, LaneAccess) else (access.down, access.across)
     requests = sectors = 0
     for down, across in product(along[first], along[second]):
         starts = _starts(access, problem, tiling, along | {first: [down], second: [across]}, alignments)
         if isinstance(access, LaneAccess):
-            element, active = _of_lanes(access, problem, {first: down, second: across})
+            element, active = of_lanes(access, problem, {first: down, second: across})
             requests += sum(starts) * int(active.any(axis=-1).sum())
             for start, times in enumerate(starts):
                 if times:
@@ -192,9 +58,9 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
     conjectured: see `gemmsim.copy_costs.copy_passes`.
     """
     alignments = PASS_BYTES // problem.element_bytes
-    along = {axis: segments(*_extents(problem, tiling)[axis]) for axis in "mn"}
+    along = {axis: segments(*extents(problem, tiling)[axis]) for axis in "mn"}
     width_bytes = problem.element_bytes * access.width
-    step = tiling.block_k * _stride(access, problem, "k")
+    step = tiling.block_k * stride(access, problem, "k")
     counts = np.zeros(2, np.int64)
     for kind in along[access.clamped]:
         of_blocks = _starts(access, problem, tiling, along | {access.clamped: [kind]}, alignments)
@@ -202,7 +68,7 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
         if access.guarded:  # zeros are written in place of what is not read
             left[access.clamped] = getattr(tiling, f"block_{access.clamped}")
         rows, columns, active = access.within(*(left[axis] for axis in access.matrix))
-        element = rows * _stride(access, problem, access.matrix[0]) + columns
+        element = rows * stride(access, problem, access.matrix[0]) + columns
         for stage, turns in enumerate(_turns_by_stage(problem, tiling, alignments)):
             of_steps = [0] * alignments
             for number, times in enumerate(turns.tolist()):
@@ -224,14 +90,14 @@ def count_past_l1_sectors(access: LaneAccess, into: SharedAccess, problem: Probl
     They depend on where in a sector the tile starts, and where in 32 bytes its stage does.
     """
     alignments = SECTOR_BYTES // problem.element_bytes
-    along = {axis: segments(*_extents(problem, tiling)[axis]) for axis in "mnk"}
-    step = tiling.block_k * _stride(access, problem, "k")
+    along = {axis: segments(*extents(problem, tiling)[axis]) for axis in "mnk"}
+    step = tiling.block_k * stride(access, problem, "k")
     sectors = 0
     for kind, steps in product(along[access.clamped], along["k"]):
         of_blocks = _starts(
             access, problem, tiling, {"m": along["m"], "n": along["n"], access.clamped: [kind]}, alignments
         )
-        element, active = _of_lanes(access, problem, {access.clamped: kind, "k": steps})
+        element, active = of_lanes(access, problem, {access.clamped: kind, "k": steps})
         for stage, turns in enumerate(_turns_of(steps, problem, tiling, alignments)):
             of_steps = [0] * alignments
             for number, times in enumerate(turns.tolist()):
@@ -276,7 +142,7 @@ def _starts(
     """How many of the tiles along all axes start at each place of the matrix, modulo a number of elements."""
     starts = [1] + [0] * (modulus - 1)
     for axis, kinds in along.items():
-        step = _extents(problem, tiling)[axis][1] * _stride(access, problem, axis)
+        step = extents(problem, tiling)[axis][1] * stride(access, problem, axis)
         starts = _added(starts, _alignments(kinds, step, modulus))
     return starts
 
@@ -316,13 +182,14 @@ class _Block:
         columns within the tile.
         """
         runs, size = access.runs, WARP_SIZE + 1
-        stride_down, stride_across = (_stride(access, problem, axis) for axis in (access.down, access.across))
+        stride_down, stride_across = (stride(access, problem, axis) for axis in (access.down, access.across))
         move_down, move_across = np.array(access.moves_down)[:, None], np.array(access.moves_across)
         columns = np.clip(ceil_div(left_across - move_across, access.step_across), 0, runs.per_row)
-        row, number = np.divmod(runs.first, runs.per_row)
-        covered = (number + runs.lanes - 1) // runs.per_row + 1
-        some = (runs.lanes > 0) & ((number < columns.max()) | (covered > 1))
-        row, number, covered, lanes = row[some], number[some], covered[some], runs.lanes[some]
+        first, lanes = runs.written_down()
+        row, number = np.divmod(first, runs.per_row)
+        covered = (number + lanes - 1) // runs.per_row + 1
+        some = (lanes > 0) & ((number < columns.max()) | (covered > 1))
+        row, number, covered, lanes = row[some], number[some], covered[some], lanes[some]
         rows = np.clip(ceil_div(left_down - move_down, access.step_down) - row, 0, covered)
         # A run that is whole and within a row is the same wherever in the row it starts.
         moved = np.where(number + lanes <= columns.min(), number, 0)
