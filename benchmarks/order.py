@@ -4,7 +4,7 @@ python -m benchmarks.order
 
 The 250 shipped random configurations of each of four problems, in the order of their measured medians. The analytic
 route knows the registers and the local memory of each, the simulated one its program
-(`campaigns/measured/random_programs.jsonl.gz`); the weighed mean of both is what `gemmsim predict --compile`
+(`campaigns/measured/random_programs.jsonl.xz`); the weighed mean of both is what `gemmsim predict --compile`
 goes by. Some minutes; exit status 1 where that mean orders a problem worse than promised.
 """
 
@@ -32,7 +32,7 @@ from gemmsim.routes import both_s
 from gemmsim.simulated_times import simulated_s
 
 H200 = device("h200")
-PROGRAMS = Path(__file__).resolve().parents[1] / "campaigns" / "measured" / "random_programs.jsonl.gz"
+PROGRAMS = Path(__file__).resolve().parents[1] / "campaigns" / "measured" / "random_programs.jsonl.xz"
 LEAST_TAU = 0.90
 """What the mean of both routes must reach on each problem."""
 ROUTES = ("analytic", "simulated", "mean of both")

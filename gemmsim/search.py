@@ -27,7 +27,7 @@ MARGIN = 128
 """How many configurations are predicted in full beyond those that are kept: the quick route errs."""
 LEAST_KEPT = 64
 """Results that are kept at least, so that a slower one is among them to compare the first with."""
-SIMULATED, COMPILED = 12, 40
+SIMULATED, COMPILED = 24, 40
 """Of the first so many at most the time is simulated too; and of how many where they are compiled for it."""
 
 

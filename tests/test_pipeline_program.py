@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
+import lzma
 
 import pytest
 from hypothesis import given
@@ -208,9 +208,10 @@ def test_the_file_is_small_and_written_in_one_way(tmp_path):
     assert shipped.stat().st_size < 1_000_000
     again = tmp_path / shipped.name
     write_rows(again, reversed(ROWS))
-    assert gzip.decompress(again.read_bytes()) == gzip.decompress(shipped.read_bytes())
-    write_rows(tmp_path / "twice.gz", ROWS)
-    assert (tmp_path / "twice.gz").read_bytes() == again.read_bytes()
+    assert lzma.decompress(again.read_bytes()) == lzma.decompress(shipped.read_bytes())
+    for name, some in (("once.xz", ROWS[:40]), ("twice.xz", ROWS[39::-1])):
+        write_rows(tmp_path / name, some)
+    assert (tmp_path / "once.xz").read_bytes() == (tmp_path / "twice.xz").read_bytes()
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
@@ -246,10 +247,10 @@ def test_no_program_for_other_sources_or_gpus(tmp_path, monkeypatch):
     assert known is not None
     assert program_for(of, CUBE, tiling, device("a10")) is None  # none are shipped
     row = Row(of.name, code_macros(of, CUBE, tiling), "of other sources", "nvcc", rounded(known))
-    write_rows(tmp_path / "sm_90.jsonl.gz", [row])
+    write_rows(tmp_path / "sm_90.jsonl.xz", [row])
     monkeypatch.setattr(programs, "SHIPPED", tmp_path)
     assert program_for(of, CUBE, tiling, H200) is None
-    write_rows(tmp_path / "sm_90.jsonl.gz", [dataclasses.replace(row, sources=sources_hash(of))])
+    write_rows(tmp_path / "sm_90.jsonl.xz", [dataclasses.replace(row, sources=sources_hash(of))])
     assert program_for(of, CUBE, tiling, H200) == known
 
 

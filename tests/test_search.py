@@ -17,6 +17,7 @@ from gemmsim.caches.traffic import cache_traffic
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, UNSAID, kernel
+from gemmsim.known_code import Compiled, known_code
 from gemmsim.landscapes import Landscape, landscapes
 from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.described import described_program
@@ -24,7 +25,8 @@ from gemmsim.pipeline.launch import simulate_launch
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.records import Point
-from gemmsim.refinement import Compiled, refined, suited
+from gemmsim.refinement import refined, simulated_too, suited
+from gemmsim.routes import both_s, weights
 from gemmsim.scoring import TELLING, Result
 from gemmsim.search import LEAST_KEPT, rank, regret, search, spaces_of
 from gemmsim.sensitivity import sensitivities, why_it_loses
@@ -256,7 +258,13 @@ def test_all_but_the_tiles_is_the_best_of_the_space():
     assert min(moved) < 0.95 * max(moved)
 
 
-def test_the_first_are_simulated_and_the_others_moved_by_as_much():
+def deeper(each):
+    return {8: 1.0, 16: 2**0.03}[each.tiling.block_k]
+
+
+def test_the_first_are_simulated_and_the_others_moved_by_as_much(monkeypatch):
+    monkeypatch.setattr(refinement, "known_code", lambda *_: None)
+    weight = weights().get("register", 0.5)
     spaces, told = spaces_of(CUBE, H200, [REGISTER], values=FEW), []
     analytic = rank(spaces, simulated=0).kept
     found = refined(analytic, spaces, 2, lambda *each: told.append(each))
@@ -269,7 +277,10 @@ def test_the_first_are_simulated_and_the_others_moved_by_as_much():
         fit = int(predict(CUBE, REGISTER, each.tiling, H200).occupancy.blocks_per_sm)
         simulated_s = simulate_launch(CUBE, REGISTER, each.tiling, H200, program, fit).time_s
         assert each.simulated_s == pytest.approx(simulated_s, rel=1e-5)
-        assert each.time_s == max(each.analytic_s, each.simulated_s)
+        assert each.time_s == pytest.approx(
+            deeper(each) * each.simulated_s ** (weight / 2) * each.analytic_s ** (1 - weight / 2)
+        )
+        assert not each.compiled
     moved = np.median([each.time_s / each.analytic_s for each in both])
     assert all(each.time_s == pytest.approx(moved * each.analytic_s) for each in found if each.simulated_s is None)
 
@@ -295,11 +306,41 @@ def test_what_is_compiled_is_predicted_as_compiled():
         fit = int(alone.occupancy.blocks_per_sm)
         simulated_s = simulate_launch(CUBE, REGISTER, each.tiling, H200, program, fit).time_s
         assert each.simulated_s == pytest.approx(simulated_s, rel=1e-5)
-        assert each.time_s == max(each.analytic_s, each.simulated_s)
+        assert each.time_s == deeper(each) * both_s(each.simulated_s, each.analytic_s, "register")
     moved = np.median([both[str(analytic[at])].time_s / analytic[at].analytic_s for at in (0, 2)])
     (other,) = (each for each in found if str(each) == str(analytic[1]))
     assert (other.simulated_s, other.compiled) == (None, False)
     assert other.time_s == pytest.approx(moved * other.analytic_s)
+
+
+def test_what_is_known_of_the_code_is_used_without_a_compiler():
+    problem, of = Problem(4096, 4096, 4096), kernel("async")
+    (space,) = spaces_of(problem, H200, [of])
+    tiling = of.tiling(**dict(of.default_tile))
+    code = known_code(problem, of, tiling, H200)
+    assert code is not None
+    found = simulated_too(Result(of, tiling, 1.0, 1.0), space)
+    assert found.compiled
+    assert found == simulated_too(Result(of, tiling, 1.0, 1.0), space, code)
+    alone = predict(problem, of, tiling, H200, code.registers_per_thread, local_bytes=code.local_bytes)
+    assert found.analytic_s == alone.time_s
+    assert found.time_s == both_s(found.simulated_s, found.analytic_s, "async")  # its block_k is 8
+
+
+def test_tiles_are_suited_with_the_registers_that_are_known(monkeypatch):
+    """A ring that would leave room for one block less, as is known of it, is not taken; the estimate would take it."""
+    problem, of = Problem(4096, 4096, 4096), kernel("async")
+    (space,) = spaces_of(problem, H200, [of])
+    given = Result(of, of.tiling(**dict(of.default_tile)), 1.0, 1.0)
+    monkeypatch.setattr(refinement, "known_registers", lambda *launch: np.zeros((2, size_of(launch[2])), np.int64))
+    taken = suited(given, space).tiling.stages
+
+    def known(problem, kernel, tilings, on):
+        registers = np.where(np.broadcast_to(tilings.stages, size_of(tilings)) == taken, 255, 0)
+        return np.stack([registers, 4000 * (registers > 0)])
+
+    monkeypatch.setattr(refinement, "known_registers", known)
+    assert suited(given, space).tiling.stages != taken
 
 
 def test_without_a_simulation_the_analytic_route_stands_alone(monkeypatch):

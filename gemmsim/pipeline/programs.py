@@ -1,14 +1,14 @@
 """Programs of compiled kernels: of one that was just compiled, and those that are shipped, so that none needs to be.
 
-`campaigns/programs.py` makes the shipped ones, for the launches of the shipped records and of the table of registers.
-As in that table a row holds for the sources that it was made from: it carries their hash, and is not used once they
-have changed.
+`campaigns/programs.py` makes the shipped ones, for the launches of the shipped records and of the table of registers,
+and for what led searches (`campaigns/finalists.py`). As in that table a row holds for the sources that it was made
+from: it carries their hash, and is not used once they have changed.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,19 +28,25 @@ from gemmsim.tiling import Tiling
 SHIPPED = Path(__file__).parent.parent / "data" / "programs"
 SIZE_OF_LAUNCH = "TILES"
 """The macro that does not matter to the code: how many tiles have room for their partial sums."""
+PROGRAM = ',"program":'
+"""Where in a line the program begins, the last and by far the longest part."""
 DIGITS = 3
+AFTER_SOURCES = ("compiler", "registers_per_thread", "local_bytes", "program")
 BITS_OF_REGISTER = 32
 
 
 @dataclass(frozen=True)
 class Row:
-    """The program of a kernel with the macros of its launch; `sources` is the hash of what was compiled."""
+    """The program of a kernel with the macros of its launch, and the registers and bytes of local memory of a thread;
+    `sources` is the hash of what was compiled."""
 
     kernel: str
     macros: Mapping[str, int]
     sources: str
     compiler: str
     program: Mapping[str, Any]
+    registers_per_thread: int = 0
+    local_bytes: int = 0
 
     @property
     def key(self) -> Key:
@@ -80,7 +86,7 @@ def merged_loads(kernel: Kernel, problem: Problem, tiling: Tiling) -> float:
 
 def shipped_file(architecture: str) -> Path:
     """Where the programs of an architecture, such as "sm_90", are; there may be no such file."""
-    return SHIPPED / f"{architecture}.jsonl.gz"
+    return SHIPPED / f"{architecture}.jsonl.xz"
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -88,13 +94,26 @@ def read_rows(path: Path) -> list[Row]:
     return [Row(**json.loads(line)) for line in _lines(path)]
 
 
+@cache
+def read_heads(path: Path) -> tuple[Row, ...]:
+    """The same without their programs, in a small part of the time."""
+    return tuple(Row(**json.loads(line.partition(PROGRAM)[0] + "}"), program={}) for line in _lines(path))
+
+
+def program_of_row(path: Path, row: Row) -> Program:
+    """The program of a row that was read without it."""
+    found = _program(path, _start(row.kernel, row.macros, row.sources))
+    assert found is not None
+    return found
+
+
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
     """Write one JSON object a row, ordered by kernel and macros, compressed; the same rows make the same bytes."""
     lines = [_line(row) for row in sorted(rows, key=lambda row: row.key)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    _lines.cache_clear()
-    _program.cache_clear()
-    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), 9, mtime=0))
+    for kept in (_lines, _program, read_heads):
+        kept.cache_clear()
+    path.write_bytes(lzma.compress("".join(f"{line}\n" for line in lines).encode()))
 
 
 def rounded(program: Program) -> dict[str, Any]:
@@ -111,7 +130,7 @@ def _rounded(step: Iterable[Any]) -> list[Any]:
 
 
 def _line(row: Row) -> str:
-    rest = _json({"compiler": row.compiler, "program": row.program})
+    rest = _json({name: getattr(row, name) for name in AFTER_SOURCES})
     return f"{_start(row.kernel, row.macros, row.sources)},{rest[1:]}"
 
 
@@ -132,7 +151,7 @@ def _program(path: Path, start: str) -> Program | None:
 
 @cache
 def _lines(path: Path) -> tuple[str, ...]:
-    return tuple(gzip.decompress(path.read_bytes()).decode().splitlines()) if path.is_file() else ()
+    return tuple(lzma.decompress(path.read_bytes()).decode().splitlines()) if path.is_file() else ()
 
 
 @cache
