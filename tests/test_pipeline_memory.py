@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmsim.pipeline.memory import Memory
+from gemmsim.pipeline.memory import COPY_CYCLES, Memory
 from gemmsim.pipeline.program import Action
 from gemmsim.pipeline.timing import Cost, Costs, Timing
 
@@ -62,8 +62,15 @@ def test_a_load_that_misses_is_there_after_its_wavefronts_too():
     assert Memory(COSTS, near).request("global_load", 4)(0)[0] == 4 + 4 + 30
 
 
-@pytest.mark.parametrize(("registers", "more"), [(1, 1), (4, 0)])
-def test_copies_of_words_take_a_cycle_more_of_the_tags(registers: int, more: int):
+def test_copies_through_l1_take_a_cycle_for_each_place():
+    places = {("global_copy", 1): Cost(1, 1), ("global_copy_source", 1): Cost(1, 1, 128, 4)}
+    memory = Memory(places, MISSES)
+    memory.request("global_copy", 1)(0)
+    assert memory.tags == 4 + COPY_CYCLES
+
+
+@pytest.mark.parametrize(("registers", "more"), [(1, COPY_CYCLES), (4, 0)])
+def test_copies_of_words_take_more_of_the_tags(registers: int, more: float):
     memory = Memory(COSTS, MISSES)
     there, read = memory.request("global_copy", registers)(0)
     assert memory.tags == 3 + more
