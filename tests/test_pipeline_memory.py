@@ -97,7 +97,7 @@ def test_atomics_go_farther_where_l2_holds_nothing(share: float, cycles: float):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.35, 1.0])
-@pytest.mark.parametrize(("action", "lookups"), [("global_load", 2), ("global_copy", 3 + 1)])
+@pytest.mark.parametrize(("action", "lookups"), [("global_load", 2), ("global_copy", 3 + COPY_CYCLES)])
 def test_so_many_loads_are_cold_as_is_said(share: float, action: Action, lookups: int):
     found = latencies(MISSES.with_(cold_share=share), action) - lookups - 128 * 0.02
     cold = np.isclose(found, 900)

@@ -20,8 +20,8 @@ RETURNED_REGISTERS = 2
 """Registers of a warp's threads that shared loads bring in a cycle: on an H200 one of 128 bits a lane takes two cycles
 even where all lanes ask for the same."""
 COPY_CYCLES = 1.7
-"""What a copy through L1 takes of the tags beyond a cycle for each place: on an H200, of 4 bytes a lane 2.7 cycles where
-all lanes read on from one place, 3.7 of two places, 5.2 to 6.1 of four; of 8 bytes a lane, two lines, 3.7."""
+"""What a copy through L1 takes of the tags beyond a cycle for each place that it reads: on an H200, of 4 bytes a lane
+2.7 cycles in all where that is one place, 3.7 where two, 5.2 to 6.1 where four."""
 UNKNOWN = Cost()
 """Of a request of which nothing is known."""
 Request = Callable[..., tuple[float, float]]
