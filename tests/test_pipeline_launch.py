@@ -146,7 +146,8 @@ def test_a_wave_takes_at_least_what_is_asked_most():
     least = 64 * passes * tiling.warps / 4
     assert (tiling.block_m, tiling.block_n) == (32, 32)
     later = found.waves[1:]
-    assert later and [cycles for _, cycles in later] == [wave.times * least for wave, _ in later]
+    assert later
+    assert [cycles for _, cycles in later] == [wave.times * least for wave, _ in later]
 
 
 def test_what_further_passes_add_holds_for_each_block(monkeypatch):

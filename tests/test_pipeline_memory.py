@@ -46,17 +46,6 @@ def test_a_load_passes_the_data_stage_whether_it_hits_or_misses(misses: float):
     assert there == 8 + 20  # its one wavefront is the latency's own
 
 
-@pytest.mark.parametrize(("registers", "wavefronts", "cycles"), [(1, 1, 1), (2, 1, 1), (4, 1, 2), (4, 4, 4), (4, 8, 8)])
-def test_a_shared_load_brings_two_registers_a_cycle_at_most(registers: int, wavefronts: int, cycles: int):
-    """Measured on an H200: 128-bit loads of which all lanes ask for the same take 2.05 cycles."""
-    memory = Memory({("shared_load", registers): Cost(1, wavefronts)}, MISSES)
-    memory.request("shared_load", registers)(0)
-    assert memory.data == cycles
-    memory = Memory({("shared_store", registers): Cost(1, wavefronts)}, MISSES)
-    memory.request("shared_store", registers)(0)
-    assert memory.data == wavefronts
-
-
 def test_a_load_that_misses_is_there_after_its_wavefronts_too():
     near = MISSES.with_(global_cycles=1, load_cycles_per_byte=0)
     assert Memory(COSTS, near).request("global_load", 4)(0)[0] == 4 + 4 + 30

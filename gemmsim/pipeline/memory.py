@@ -16,9 +16,6 @@ from gemmsim.pipeline.timing import Cost, Costs, Timing
 
 MULTIPLIER, INCREMENT, MODULUS = 1664525, 1013904223, 2**32
 """The linear congruential generator of Knuth and Lewis: no two loads are equally far from memory."""
-RETURNED_REGISTERS = 2
-"""Registers of a warp's threads that shared loads bring in a cycle: on an H200 one of 128 bits a lane takes two cycles
-even where all lanes ask for the same."""
 COPY_CYCLES = 1.7
 """What a copy through L1 takes of the tags beyond a cycle for each place that it reads: on an H200, of 4 bytes a lane
 2.7 cycles in all where that is one place, 3.7 where two, 5.2 to 6.1 where four."""
@@ -47,10 +44,7 @@ class Memory:
         timing = self.timing
         cost = self.costs.get((action, registers), UNKNOWN)
         match action:
-            case "shared_load":
-                data_cycles = max(cost.wavefronts, registers / RETURNED_REGISTERS)
-                return self._shared(data_cycles, timing.shared_load_cycles[registers])
-            case "shared_store":
+            case "shared_load" | "shared_store":
                 return self._shared(cost.wavefronts, timing.shared_load_cycles[registers])
             case "global_load" if (action, registers) in self.costs:
                 return self._load(cost, timing.l1_misses)
