@@ -23,7 +23,7 @@ from gemmsim.kernels import kernel
 from gemmsim.problem import Problem
 from gemmsim.ranking import Ranking
 from gemmsim.record_files import read_records, shipped_records
-from gemmsim.refinement import DEEPER, DEPTH, in_full, simulated_too
+from gemmsim.refinement import deeper, in_full, simulated_too
 from gemmsim.scoring import Result
 from gemmsim.search import spaces_of
 
@@ -48,8 +48,7 @@ def longer_an_octave(led: Sequence[tuple[Problem, Result, float]]) -> float:
     of the logarithm within problems."""
     of_problem: dict[Problem, list[tuple[float, float]]] = defaultdict(list)
     for problem, each, median_s in led:
-        deeper = (each.tiling.block_k / DEPTH) ** DEEPER
-        of_problem[problem].append((np.log2(each.tiling.block_k), np.log(median_s / each.time_s * deeper)))
+        of_problem[problem].append((np.log2(each.tiling.block_k), np.log(median_s / each.time_s * deeper(each))))
     apart = np.concatenate([np.array(some) - np.mean(some, axis=0) for some in of_problem.values()])
     return float(apart[:, 0] @ apart[:, 1] / (apart[:, 0] @ apart[:, 0]))
 

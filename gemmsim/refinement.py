@@ -156,12 +156,16 @@ def simulated_too(result: Result, of: Space, code: Compiled | None = None) -> Re
         found, program, share = _as_known(of, result.tiling), described_program(*launch), DESCRIBED
     time_s = simulated_s(*launch, program, int(found.occupancy.blocks_per_sm), calibration(of.device))
     analytic_s = float(found.time_s)
-    deeper = (result.tiling.block_k / DEPTH) ** DEEPER if result.kernel.staged else 1.0
     both = both_s(time_s, analytic_s, result.kernel.name, share)
     return replace(
-        result, analytic_s=analytic_s, simulated_s=time_s, time_s=deeper * both, bound_by=str(found.bound_by),
+        result, analytic_s=analytic_s, simulated_s=time_s, time_s=deeper(result) * both, bound_by=str(found.bound_by),
         compiled=code is not None,
     )  # fmt: skip
+
+
+def deeper(result: Result) -> float:
+    """How many times longer than both routes say tiles deeper than `DEPTH` take."""
+    return (max(result.tiling.block_k, DEPTH) / DEPTH) ** DEEPER if result.kernel.staged else 1.0
 
 
 def _together(results: Sequence[Result]) -> Tiling:

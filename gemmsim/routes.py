@@ -77,8 +77,16 @@ def both_s(simulated_s: float, analytic_s: float, kernel: str, share: float = 1.
 
 @cache
 def weights() -> dict[str, float]:
-    """{kernel: the simulated route's weight}, from 0 to 1; both count alike for one that is missing."""
-    return {name: float(value) for name, value in tomllib.loads(WEIGHTS.read_text(encoding="utf-8")).items()}
+    """{kernel: the simulated route's weight}, from 0 to 1; both count alike for one that is missing. InputError for a
+    file that says anything else."""
+    try:
+        found = tomllib.loads(WEIGHTS.read_text(encoding="utf-8"))
+    except (ValueError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{WEIGHTS}: {error}") from None
+    for name, value in found.items():
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise InputError(f"{WEIGHTS}: {name} {value!r}; allowed: 0 to 1")
+    return found
 
 
 def predicted_time(

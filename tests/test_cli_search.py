@@ -92,7 +92,7 @@ def test_one_that_is_left_alone(gemmsim):
     assert (result.status, result.err) == (0, "")
     for text in (
         "1 legal configuration of 1 kernel",
-        "their weighed mean counts, and 2 % more for each doubling of block_k beyond 8",
+        "their weighed mean counts. No other tiles",
         "No other tiles, threads or parts of k are legal.",
         "No other value of any one parameter is legal.",
     ):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim import simulated_times
+from gemmsim import routes, simulated_times
 from gemmsim.calibration import as_if_uncalibrated, calibration
 from gemmsim.device import device
 from gemmsim.errors import InputError
@@ -82,6 +82,17 @@ def test_a_route_of_smaller_errors_weighs_more():
     """Of a kernel of which no weight is known both weigh alike."""
     assert both_s(1.0, 4.0, "another") == pytest.approx(2.0)
     assert set(weights()) == set(KERNELS)
+
+
+@pytest.mark.parametrize("text", ["async = 7", "async = nan", 'async = "half"', "async ="])
+def test_weights_that_are_none(monkeypatch, tmp_path, text: str):
+    file = tmp_path / "route_weights.toml"
+    file.write_text(text)
+    monkeypatch.setattr(routes, "WEIGHTS", file)
+    weights.cache_clear()
+    with pytest.raises(InputError, match="route_weights"):
+        weights()
+    weights.cache_clear()
 
 
 def test_auto_asks_both_where_there_is_a_program():

@@ -18,7 +18,7 @@ from gemmsim.measure import measure
 from gemmsim.options import add_device, add_problem, device_of, path_text, problem_of, whole
 from gemmsim.record_files import check_writable
 from gemmsim.records import Point, Record
-from gemmsim.refinement import Compiler
+from gemmsim.refinement import Compiler, deeper
 from gemmsim.scoring import Result
 from gemmsim.search import COMPILED, LARGEST_TOP, SIMULATED, Found, rank, regret, spaces_of
 from gemmsim.sensitivity import Sensitivity, sensitivities, why_it_loses
@@ -189,10 +189,11 @@ def show_search(searched: Searched) -> None:
     )  # fmt: skip
     if found.pick.simulated_s is not None:
         code = "as compiled" if found.pick.compiled else "told from its description"
+        more = deeper(found.pick)
         line(
             f"\nOf the first, {code}, the analytic route says {duration(found.pick.analytic_s)}, the simulation"
-            f" {duration(found.pick.simulated_s)}; their weighed mean counts, and 2 % more for"
-            " each doubling of block_k beyond 8."
+            f" {duration(found.pick.simulated_s)}; their weighed mean counts"
+            + (f", and {short_percent(more - 1)} more for the depth of its tile." if more > 1 else ".")
         )
     line(f"\n{searched.reason[0].upper()}{searched.reason[1:]}.")
     varied = [each for each in searched.sensitivities if len(each.values) > 1]
