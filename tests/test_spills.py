@@ -37,7 +37,7 @@ def test_enough_registers():
 def test_addresses_that_spill_are_loaded_once_a_tile():
     found = of("register", "64x64x16/8x8", 255, 30)  # 64 + 8 x 4 + 8 registers for sums and operands
     assert (found.lines, found.waits) == (2 * 30, 0)  # of two warps
-    assert found.batches == 1 + 32 / 40 + (30 / WORDS_OF_ADDRESS) / 3 - 1  # of 32 loads
+    assert found.batches == 1 + (32 - 8) / 40 + (30 / WORDS_OF_ADDRESS) / 3 - 1  # of 32 loads, 8 of them together
 
 
 def test_sums_that_spill_are_loaded_and_stored_in_every_small_iteration():
@@ -57,9 +57,13 @@ def test_what_a_prefetch_holds_is_waited_for_where_it_spills():
 
 def test_tiny_tiles_are_loaded_two_at_once():
     kernel = KERNELS["shared"]
-    tiny, small = (kernel.tiling(block_m=16, block_n=16, block_k=k) for k in (4, 8))
-    batches = [spills(kernel, each, kernel.widths(CUBE, each), 32, 0).batches for each in (tiny, small)]
-    assert batches[0] < 0.6 < 1 <= batches[1]
+
+    def batches(block_n: int, block_k: int) -> float:
+        tiling = kernel.tiling(block_m=16, block_n=block_n, block_k=block_k)
+        return float(spills(kernel, tiling, kernel.widths(CUBE, tiling), 32, 0).batches)
+
+    assert [batches(16, block_k) for block_k in (4, 8, 16)] == [0.5, 0.5, 1]
+    assert [batches(32, block_k) for block_k in (4, 8, 16)] == [0.5, 1, 1]  # square ones up to a larger depth
 
 
 def test_l1_holds_what_shared_memory_leaves():
