@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from campaigns import accuracy
 from campaigns.accuracy import DOCUMENT, Judged, document, factors, groups, judged, records, residuals, table
-from gemmsim import error_bars
+from gemmsim import error_bars, routes
 from gemmsim.calibration import calibration
-from gemmsim.compare import Comparison
+from gemmsim.compare import ComparedPoint, Comparison
 from gemmsim.device import device
 from gemmsim.error_bars import REGIMES, as_toml, read_factors
 from gemmsim.held_out import held_out
@@ -53,6 +54,23 @@ def test_every_record_is_judged_once():
     assert len(keys) == len(set(keys)) > 1600
     assert {campaign for campaign, _ in found} <= set(accuracy.CAMPAIGNS)
     assert {campaign for campaign, _ in records(H200, own=False)} == set(accuracy.UNCALIBRATED)
+
+
+@SHIPPED
+def test_the_weights_are_those_of_the_open_points():
+    """What is shipped is what the present times give; a route whose errors are half as large has four times the
+    weight of the other."""
+    assert accuracy.weights(H200) == routes.weights()
+    some = [each for each in accuracy.judged(H200)["simulated"] if each.kernel == "async" and not each.point.held_out]
+    faked = {name: [_off(each, by) for each in some] for name, by in (("simulated", 1.1), ("analytic", 1.1**2))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accuracy, "judged", lambda _: faked)
+        assert accuracy.weights(H200) == {"async": 0.8}
+
+
+def _off(each: Judged, by: float) -> Judged:
+    measured = replace(each.point.record, median_s=float(each.point.predicted_s) / by)
+    return replace(each, point=ComparedPoint(measured, each.point.prediction))
 
 
 def test_groups_part_the_points(points):

@@ -15,6 +15,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -296,6 +297,13 @@ def test_the_files_of_campaigns_are_points():
     assert len(files) > 5
     for path in files:  # what was measured without being a record is in campaigns/measured/
         assert read_points(path), path
+
+
+def test_the_draws_of_the_campaign_share_no_point():
+    first, again = (read_points(ROOT / "campaigns" / f"{name}.jsonl") for name in ("times", "times_again"))
+    assert Counter(point.kernel for point in first) == Counter(point.kernel for point in again)
+    keys = [point.key for point in (*first, *again)]
+    assert len(keys) == len(set(keys))
 
 
 def test_the_campaign_of_make_measure_can_be_read():

@@ -26,6 +26,7 @@ from gemmsim.pipeline.programs import (
     compiled_program,
     merged_loads,
     program_for,
+    read_heads,
     read_rows,
     rounded,
     shipped_file,
@@ -212,6 +213,15 @@ def test_the_file_is_small_and_written_in_one_way(tmp_path):
     for name, some in (("once.xz", ROWS[:40]), ("twice.xz", ROWS[39::-1])):
         write_rows(tmp_path / name, some)
     assert (tmp_path / "once.xz").read_bytes() == (tmp_path / "twice.xz").read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", lzma.compress(b"junk"), lzma.compress(b'{"kernel": "naive"}')])
+@pytest.mark.parametrize("read", [read_rows, read_heads])
+def test_a_damaged_file_is_named(tmp_path, read, content: bytes):
+    path = tmp_path / "sm_90.jsonl.xz"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=" is damaged"):
+        read(path)
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))

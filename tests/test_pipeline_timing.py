@@ -49,6 +49,13 @@ def test_lanes_beyond_the_last_column_read_it_again():
     assert written_cycles(problem, 1, slowest=False) == pytest.approx((1 + edge) / 2)
 
 
+def test_a_row_of_naive_misses_once_a_sector():
+    """Blocks of 16x8: a warp reads 4 rows of A, which miss every eighth time, and one run of B."""
+    naive = kernel("naive")
+    found = costs(Problem(1024, 1024, 1024), naive, naive.tiling(block_m=16, block_n=8))["global_load", 1]
+    assert found.places == pytest.approx((4 / 8 + 1) / 2)
+
+
 def test_kernels_without_copies_know_no_lanes_alike():
     of, tiling = kernel("vectorized"), Tiling(128, 128, 8, 8, 8, vector=4)
     edge = Problem(257, 257, 64)

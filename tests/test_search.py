@@ -262,6 +262,15 @@ def deeper(each):
     return {8: 1.0, 16: 2**0.03}[each.tiling.block_k]
 
 
+@pytest.mark.parametrize(("block_k", "times"), [(4, 1.0), (8, 1.0), (32, 4**0.03)])
+def test_deep_tiles_take_longer_shallow_ones_do_not_take_less(block_k: int, times: float):
+    of = KERNELS["register"]
+    tiling = of.tiling(block_m=64, block_n=64, block_k=block_k, thread_m=4, thread_n=4)
+    assert refinement.deeper(Result(of, tiling, 1.0, 1.0)) == pytest.approx(times)
+    naive = KERNELS["naive"]
+    assert refinement.deeper(Result(naive, naive.tiling(), 1.0, 1.0)) == 1
+
+
 def test_the_first_are_simulated_and_the_others_moved_by_as_much(monkeypatch):
     monkeypatch.setattr(refinement, "known_code", lambda *_: None)
     weight = weights().get("register", 0.5)

@@ -17,6 +17,7 @@ from typing import Any
 
 from gemmsim.accesses.costs import access_costs
 from gemmsim.device import Device
+from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
 from gemmsim.machine_code.sass import Function
 from gemmsim.pipeline.program import Program, program_of
@@ -91,13 +92,13 @@ def shipped_file(architecture: str) -> Path:
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a file, fresh or not; none where there is no file."""
-    return [Row(**json.loads(line)) for line in _lines(path)]
+    return [_row(path, line) for line in _lines(path)]
 
 
 @cache
 def read_heads(path: Path) -> tuple[Row, ...]:
     """The same without their programs, in a small part of the time."""
-    return tuple(Row(**json.loads(line.partition(PROGRAM)[0] + "}"), program={}) for line in _lines(path))
+    return tuple(_row(path, line.partition(PROGRAM)[0] + "}", program={}) for line in _lines(path))
 
 
 def program_of_row(path: Path, row: Row) -> Program:
@@ -151,7 +152,17 @@ def _program(path: Path, start: str) -> Program | None:
 
 @cache
 def _lines(path: Path) -> tuple[str, ...]:
-    return tuple(lzma.decompress(path.read_bytes()).decode().splitlines()) if path.is_file() else ()
+    try:
+        return tuple(lzma.decompress(path.read_bytes()).decode().splitlines()) if path.is_file() else ()
+    except (lzma.LZMAError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+
+
+def _row(path: Path, text: str, **more: Any) -> Row:
+    try:
+        return Row(**json.loads(text), **more)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
 
 
 @cache

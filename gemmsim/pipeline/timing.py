@@ -63,10 +63,9 @@ def costs(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool = Fals
     for access in _of_one_class(problem, kernel, tiling):
         name = "global_copy_source" if access.direction == "copy" else f"global_{access.direction}"
         along_k = access.name.endswith("a")
-        asked = _in_global(access, along_k and kernel.staged)
-        if along_k and not kernel.staged:  # of neighbours along k, one load after the other, the first alone misses L1
-            asked[4] *= problem.element_bytes / SECTOR_BYTES
-        sums[name, access.width_bits // BITS_OF_REGISTER] += asked
+        # Of neighbours along k that are loaded one after the other the first alone misses L1.
+        missed = problem.element_bytes / SECTOR_BYTES if along_k and not kernel.staged else 1.0
+        sums[name, access.width_bits // BITS_OF_REGISTER] += _in_global(access, along_k and kernel.staged, missed)
     apart = max(1, MEMORY_BYTES // (tiling.block_k * problem.element_bytes)) if kernel.staged else 1
     means = {of: map(float, total[1:] / total[0]) for of, total in sums.items() if total[0]}
     found = {of: Cost(*mean)._replace(passes_apart=apart) for of, mean in means.items()}
@@ -110,21 +109,22 @@ def _alike(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool) -> d
     return found
 
 
-def _in_global(access: LaneAddresses, along_k: bool) -> np.ndarray:
-    """(instructions of warps, and of them all the lookups, wavefronts, bytes, places, those along k) of an access."""
+def _in_global(access: LaneAddresses, along_k: bool, missed: float) -> tuple[float, ...]:
+    """(instructions of warps, and of them all the lookups, wavefronts, bytes, places, those along k) of an access, the
+    places of the share of requests that misses L1."""
     addresses = np.where(access.active, access.byte_addresses, 0)
     asked = transactions(addresses, access.active, access.width_bits // 8)
     executed, bytes_ = asked.requests.size, SECTOR_BYTES * asked.sectors.sum()
     width = access.width_bits // 8
     ordered = np.sort(np.where(access.active, access.byte_addresses, -1), axis=-1)
     runs = (ordered[..., 1:] - ordered[..., :-1] > width) & (ordered[..., :-1] >= 0)
-    places = runs.sum() + access.active.any(axis=-1).sum()
+    places = missed * (runs.sum() + access.active.any(axis=-1).sum())
     goes_on = executed if along_k else 0
     try:
         found = l1_wavefronts(addresses, access.active, access.width_bits // 8)
-        return np.array([executed, found.tag.sum(), found.data.sum(), bytes_, places, goes_on], float)
+        return executed, found.tag.sum(), found.data.sum(), bytes_, places, goes_on
     except InputError:  # rows so far apart that the hash is not known: as if every line took a lookup
-        return np.array([executed, asked.lines.sum(), asked.lines.sum(), bytes_, places, goes_on], float)
+        return executed, asked.lines.sum(), asked.lines.sum(), bytes_, places, goes_on
 
 
 @dataclass(frozen=True)
