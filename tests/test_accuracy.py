@@ -69,7 +69,8 @@ def test_the_weights_are_those_of_the_open_points():
 
 
 def _off(each: Judged, by: float) -> Judged:
-    measured = replace(each.point.record, median_s=float(each.point.predicted_s) / by)
+    measured_s = each.point.predicted_s / by
+    measured = replace(each.point.record, samples_s=(measured_s,), median_s=measured_s)
     return replace(each, point=ComparedPoint(measured, each.point.prediction))
 
 
