@@ -22,9 +22,9 @@ COPY_CYCLES = 1.7
 """What a copy through L1 takes of the tags beyond a cycle for each place that it reads: on an H200, of 4 bytes a lane
 2.7 cycles in all where that is one place, 3.7 where two, 5.2 to 6.1 where four; in those loops of
 `campaigns/core_loops.py` whose lines L1 holds 2.4, 3.4 and 4.6."""
-PIPELINE = 14
-"""Shared accesses that are under way from the sub-cores' queues to the data stage, at most: one enters a cycle, and so
-many cycles of its latency pass there. Where the data stage takes several cycles for each, they pile up."""
+PIPELINE, PIPELINE_CYCLES = 28, 20
+"""Shared accesses that are under way from the sub-cores' queues to the data stage, at most, and the cycles of their
+latency that pass there: one enters a cycle, and where the data stage takes several for each they pile up."""
 UNKNOWN = Cost()
 """Of a request of which nothing is known."""
 Request = Callable[..., tuple[float, float]]
@@ -70,15 +70,15 @@ class Memory:
 
     def _shared(self, data_cycles: float, latency_cycles: float) -> Request:
         operand_cycles, begun = self.timing.operand_cycles, self.begun
-        further_cycles = latency_cycles - PIPELINE - 1
+        further_cycles = latency_cycles - PIPELINE_CYCLES - 1
 
         def ask(now: float, left: int = 0) -> tuple[float, float]:
             entered = self.entered + 1 if self.entered + 1 > begun[0] else begun[0]
             if now > entered:
                 entered = now
             self.entered = entered
-            begin = self.data if self.data > entered + PIPELINE else entered + PIPELINE
-            begun.append(begin - PIPELINE)
+            begin = self.data if self.data > entered + PIPELINE_CYCLES else entered + PIPELINE_CYCLES
+            begun.append(begin - PIPELINE_CYCLES)
             data = self.data = begin + data_cycles
             return data + further_cycles, entered + operand_cycles
 
