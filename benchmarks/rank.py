@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from gemmsim.clblast.constants import Constants, constants
+from gemmsim.clblast.kernel_tuner import SearchSpace, read_search_space
 from gemmsim.clblast.timing import Timing, predict_clblast
 from gemmsim.device import Device, device
-from gemmsim.kernel_tuner import SearchSpace, read_search_space
 from gemmsim.problem import Problem
 from gemmsim.ranking import Ranking
 

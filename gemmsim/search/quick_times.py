@@ -19,7 +19,7 @@ from gemmsim.occupancy import blocks_that_fit
 from gemmsim.predict import LAUNCH_OVERHEAD_S
 from gemmsim.problem import Problem, ceil_div, common_power
 from gemmsim.rounds import launch_rounds
-from gemmsim.tables import AXES
+from gemmsim.search.tables import AXES
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 BANKS = 32
