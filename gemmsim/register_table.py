@@ -42,7 +42,8 @@ class Row:
     `spill_bytes` are a thread's, of those capabilities alone where registers ran out; `sources` is the hash of the
     sources, `compiler` what compiled them. `loops` has of the main loop, by capability too, its FFMA, its
     instructions, and the cycles that a sub-core needs for these with its register ports; `running` the cycles per
-    FFMA as the warps that fit there run it, waiting for what they load. Rows of `load_schedules.py` have `loads`.
+    FFMA as the warps that fit there run it, waiting for what they load. Rows of `analytic/load_schedules.py` have
+    `loads`.
     """
 
     kernel: str

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmsim.accesses.copies import copies_through_l1
 from gemmsim.accesses.lane_runs import Direction
 from gemmsim.accesses.shared_memory import SharedAccess, shared_accesses
 from gemmsim.banks import LaneGroup
-from gemmsim.copy_costs import copies_through_l1
 from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from campaigns.loads import rows
+from gemmsim.analytic.load_schedules import COLUMNS, SHIPPED, UNKNOWN, LoadSchedule, load_schedule, schedule_of
+from gemmsim.analytic.spills import spills
 from gemmsim.device import device
 from gemmsim.kernels import KERNELS
-from gemmsim.load_schedules import COLUMNS, SHIPPED, UNKNOWN, LoadSchedule, load_schedule, schedule_of
 from gemmsim.pipeline import programs
 from gemmsim.pipeline.program import Program, Step
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.register_table import write_table
 from gemmsim.routes import predicted_time
-from gemmsim.spills import spills
 from gemmsim.tiling import Tiling
 
 H200 = device("h200")

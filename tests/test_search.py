@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import failed, timed
 
+from gemmsim.analytic.load_schedules import schedule_of
 from gemmsim.caches.traffic import cache_traffic
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, UNSAID, kernel
-from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.described import described_program
 from gemmsim.pipeline.launch import simulate_launch
 from gemmsim.predict import predict

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim.analytic.load_schedules import schedule_of
 from gemmsim.caches.traffic import cache_traffic
 from gemmsim.calibration import calibration
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.errors import InputError
 from gemmsim.kernels import REGISTER_BYTES
-from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.described import described_program
 from gemmsim.predict import Prediction, predict
 from gemmsim.register_table import resources

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gemmsim.accesses.warp_tiles import run_of_a
+from gemmsim.analytic.load_schedules import UNKNOWN, LoadSchedule
+from gemmsim.analytic.spills import Spills, carried, spills
 from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES, TAG_SLOTS
 from gemmsim.device import DATA, Device
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
 from gemmsim.problem import Problem, ceil_div, common_power, either, larger, smaller, somewhere
-from gemmsim.spills import Spills, carried, spills
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
 UNROLLED = 16
