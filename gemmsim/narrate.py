@@ -9,9 +9,9 @@ from gemmsim.device import Device
 from gemmsim.edges import Coverage, Edges
 from gemmsim.explain import Decomposition
 from gemmsim.kernels import Resources
+from gemmsim.main_loops.port_shares import COMPILED, NONE, TYPICAL, PortShare
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.pipeline.timeline import Timeline
-from gemmsim.port_shares import COMPILED, NONE, TYPICAL, PortShare
 from gemmsim.register_table import TABLE
 from gemmsim.units import count, percent, plural, words
 

@@ -22,7 +22,7 @@ from gemmsim.calibration import calibration
 from gemmsim.device import DATA, Device
 from gemmsim.errors import InputError, unknown
 from gemmsim.kernels import Kernel
-from gemmsim.port_shares import PortShare
+from gemmsim.main_loops.port_shares import PortShare
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
 from gemmsim.simulated_times import simulated_s

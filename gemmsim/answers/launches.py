@@ -14,10 +14,10 @@ from gemmsim.error_bars import ErrorBar, error_bar
 from gemmsim.explain import Decomposition
 from gemmsim.kernels import Resources
 from gemmsim.ladder import Rung
+from gemmsim.main_loops.port_shares import PortShare
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.options import Configuration
 from gemmsim.pipeline.timeline import Timeline
-from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
 from gemmsim.roofline import floor_s
 from gemmsim.routes import analytic_s, route_of
