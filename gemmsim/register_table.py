@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmsim.device import Capability
+from gemmsim.errors import reading
 from gemmsim.kernels import KERNELS, REGISTER_BYTES, Kernel, Resources
 from gemmsim.problem import Count, Problem, some_array
 from gemmsim.tiling import Tiling
@@ -123,9 +124,10 @@ def sources_hash(kernel: Kernel) -> str:
 
 
 def read_table(path: Path) -> list[Row]:
-    """The rows of a file, fresh or not; none where there is no file."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [Row(**json.loads(line)) for line in lines]
+    """The rows of a file, fresh or not; none where there is no file. InputError for one that is damaged."""
+    with reading(path):
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return [Row(**json.loads(line)) for line in lines]
 
 
 def write_table(path: Path, rows: Iterable[Row], columns: Sequence[str] = COLUMNS) -> None:

@@ -96,6 +96,19 @@ def test_the_file_reads_back(tmp_path):
     assert read_factors(tmp_path / "none.toml") == {}
 
 
+@pytest.mark.parametrize(
+    "content", [b"[a.b]\n'all' = {", b"\xff", b"[a.b]\nall = 1.1\n", b"[a.b]\nall = { factor = 1.1 }\n"]
+)
+def test_a_damaged_file_is_named(tmp_path, monkeypatch, gemmsim, content):
+    file = tmp_path / "bars.toml"
+    file.write_bytes(content)
+    monkeypatch.setattr(error_bars, "_shipped", lambda: read_factors(file))
+    result = gemmsim("predict 512 --kernel naive --json")
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"gemmsim: error: {file} is damaged: ")
+    assert result.err.count("\n") == 1
+
+
 @pytest.fixture
 def bars(monkeypatch):
     """Factors that are told apart: 1.1 with own numbers, 1.5 without."""

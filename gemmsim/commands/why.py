@@ -22,6 +22,7 @@ from gemmsim.options import Configuration, add_registers, add_tiling, configurat
 from gemmsim.predict import Prediction
 from gemmsim.record_files import latest, read_records, shipped_records
 from gemmsim.records import Point, Record
+from gemmsim.routes import route_of
 from gemmsim.units import count, duration, percent, words
 from gemmsim.why import Quantity, Side, Swap, Why
 
@@ -155,6 +156,7 @@ def _document(why: Why, warnings: list[str]) -> Document:
     """The document of --why; times are null where a side does not launch."""
     return {
         "device": why.a.prediction.device.name,
+        "route": route_of(why.a.prediction),
         "a": _side(why.a),
         "b": _side(why.b),
         "faster": None if why.tie else why.names[1].lower(),
@@ -202,6 +204,7 @@ def _show(why: Why) -> None:
     for name, side in (("A", why.a), ("B", why.b)):
         line(f"{name}  {described(side)}", indent="   ")
     line(f"on {device.title} ({device.name})")
+    line("times are by closed forms alone, as those of predict --route analytic")
     facts("Why", reasons(why))
     table("What was chosen differently", ("option", "A", "B"), why.options, text=(0, 1, 2))
     _numbers("Time of each resource on its own", why.terms, duration, differing=False)
