@@ -22,11 +22,12 @@ from gemmsim.analytic.rounds import launch_rounds
 from gemmsim.banks import PASS_BYTES
 from gemmsim.calibration import calibration
 from gemmsim.device import Device
+from gemmsim.elementwise import either, larger, some_array
 from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.main_loops.port_shares import PortShare, port_share
 from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
-from gemmsim.problem import Count, Problem, ceil_div, either, larger, numbered, require_one_shape, some_array
+from gemmsim.problem import Count, Problem, ceil_div, numbered, require_one_shape
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 from gemmsim.traffic import block_reads, partial_sums
 

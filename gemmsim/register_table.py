@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmsim.device import Capability
+from gemmsim.elementwise import some_array
 from gemmsim.errors import reading
 from gemmsim.kernels import KERNELS, REGISTER_BYTES, Kernel, Resources
-from gemmsim.problem import Count, Problem, some_array
+from gemmsim.problem import Count, Problem
 from gemmsim.tiling import Tiling
 
 SHIPPED = Path(__file__).parent / "data" / "registers" / "table.jsonl"

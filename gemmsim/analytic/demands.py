@@ -23,10 +23,11 @@ from gemmsim.analytic.spills import Spills, carried, spills
 from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES, TAG_SLOTS
 from gemmsim.device import DATA, Device
+from gemmsim.elementwise import either, larger, smaller, somewhere
 from gemmsim.errors import reading
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
-from gemmsim.problem import Problem, ceil_div, common_power, either, larger, smaller, somewhere
+from gemmsim.problem import Problem, ceil_div, common_power
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
 SCALARS = DATA / "rounds.toml"

@@ -29,9 +29,10 @@ from gemmsim.analytic.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES
 from gemmsim.device import Device
+from gemmsim.elementwise import either, larger, smaller, somewhere
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.waves import fits_in_l2
-from gemmsim.problem import Problem, ceil_div, either, larger, smaller, somewhere
+from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
 LOADED_TOGETHER = 16
