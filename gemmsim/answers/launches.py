@@ -9,9 +9,9 @@ from gemmsim.accesses.costs import AccessCost
 from gemmsim.answers.document import Document, launch
 from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.calibration import calibration
-from gemmsim.edges import Coverage, Edges
 from gemmsim.error_bars import ErrorBar, error_bar
 from gemmsim.explain import Decomposition
+from gemmsim.explain.edges import Coverage, Edges
 from gemmsim.kernels import Resources
 from gemmsim.ladder import Rung
 from gemmsim.main_loops.port_shares import PortShare

@@ -16,15 +16,16 @@ from typing import Any, NoReturn
 from gemmsim import answers
 from gemmsim.commands.command import Answer, Document, warn_each
 from gemmsim.errors import InputError, Warn, short, unknown
+from gemmsim.explain.narrate_why import described, reasons
+from gemmsim.explain.sides import Side
+from gemmsim.explain.why import Quantity, Swap, Why
 from gemmsim.kernels import kernel
-from gemmsim.narrate_why import described, reasons
 from gemmsim.options import Configuration, add_registers, add_tiling, configuration, device_of
 from gemmsim.predict import Prediction
 from gemmsim.record_files import latest, read_records, shipped_records
 from gemmsim.records import Point, Record
 from gemmsim.routes import route_of
 from gemmsim.units import count, duration, percent, words
-from gemmsim.why import Quantity, Side, Swap, Why
 
 Predict = Callable[[argparse.Namespace, Configuration], tuple[Prediction, list[str]]]
 """Predicts a configuration, with warnings; the options say where its registers are from."""

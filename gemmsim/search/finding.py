@@ -13,13 +13,13 @@ from time import perf_counter
 
 from gemmsim.device import Device
 from gemmsim.errors import InputError
+from gemmsim.explain.why import SAME
 from gemmsim.kernels import KERNELS, UNSAID, Kernel
 from gemmsim.problem import Problem
 from gemmsim.records import Record
 from gemmsim.search.refinement import Compiler, Tell, in_full, refined, untold
 from gemmsim.search.scoring import Best, Result, Watcher, scores
 from gemmsim.search.spaces import Space, space
-from gemmsim.why import SAME
 
 LARGEST_TOP = 10_000
 """Results that can be asked for."""

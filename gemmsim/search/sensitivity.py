@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gemmsim.explain.sides import Side
+from gemmsim.explain.why import Why
 from gemmsim.kernels import UNSAID
 from gemmsim.predict import predict
 from gemmsim.search.finding import Found
@@ -12,7 +14,6 @@ from gemmsim.search.spaces import Space
 from gemmsim.search.tables import rows_of, size_of
 from gemmsim.tiling import Tiling
 from gemmsim.units import duration, percent, plural, words
-from gemmsim.why import Side, Why
 
 
 @dataclass(frozen=True)

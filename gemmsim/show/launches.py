@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemmsim import narrate
 from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.calibration import calibration
 from gemmsim.console import facts, line, table
 from gemmsim.device import Device
 from gemmsim.error_bars import error_bar
-from gemmsim.explain import Decomposition
+from gemmsim.explain import Decomposition, narrate
 from gemmsim.ladder import Rung
 from gemmsim.main_loops.port_shares import PortShare
 from gemmsim.occupancy import Occupancy

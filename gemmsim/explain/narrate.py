@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from gemmsim.device import Device
-from gemmsim.edges import Coverage, Edges
-from gemmsim.explain import Decomposition
+from gemmsim.explain.decomposition import Decomposition
+from gemmsim.explain.edges import Coverage, Edges
 from gemmsim.kernels import Resources
 from gemmsim.main_loops.port_shares import COMPILED, NONE, TYPICAL, PortShare
 from gemmsim.occupancy import UNLIMITED, Occupancy
