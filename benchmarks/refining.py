@@ -17,11 +17,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from campaigns.finalists import DRAWS, problems
+from gemmsim.compare.ranking import Ranking
 from gemmsim.device import device
 from gemmsim.held_out import held_out
 from gemmsim.kernels import kernel
 from gemmsim.problem import Problem
-from gemmsim.ranking import Ranking
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.search import spaces_of
 from gemmsim.search.refinement import deeper, in_full, simulated_too

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim import error_bars
-from gemmsim.device import device
-from gemmsim.error_bars import (
+from gemmsim.compare import error_bars
+from gemmsim.compare.error_bars import (
     AIMED,
     ANY,
     FEWEST_POINTS,
@@ -26,6 +25,7 @@ from gemmsim.error_bars import (
     read_factors,
     regime,
 )
+from gemmsim.device import device
 from gemmsim.ladder import ladder
 from gemmsim.predict import predict
 from gemmsim.problem import Problem

@@ -38,10 +38,9 @@ LAYERS = (
     "streams", "errors", "expressions", "units", "notebook", "elementwise", "problem", "rules", "tiling", "device",
     "occupancy", "kernels", "register_table", "banks", "older_banks", "calibration", "coalescing", "patterns",
     "pattern_files", "accesses", "traffic", "caches", "registers", "machine_code", "main_loops", "roofline", "pipeline",
-    "analytic", "predict", "simulated_times", "routes", "explain", "error_bars", "rearrange", "ranking", "clblast",
-    "fix", "records", "record_files", "whole_files", "held_out", "loop_shares", "ladder", "search", "scenes", "compare",
-    "options", "answers", "gpu", "measure", "cluster", "console", "show", "plots", "report", "completion", "commands",
-    "cli", "__main__",
+    "analytic", "predict", "simulated_times", "routes", "explain", "rearrange", "records", "record_files", "held_out",
+    "compare", "clblast", "fix", "whole_files", "loop_shares", "ladder", "search", "scenes", "options", "answers",
+    "gpu", "measure", "cluster", "console", "show", "plots", "report", "completion", "commands", "cli", "__main__",
 )  # fmt: skip
 """The modules from the bottom up: each may import those before it, none after it."""
 

@@ -9,7 +9,7 @@ from gemmsim.accesses.costs import AccessCost
 from gemmsim.answers.document import Document, launch
 from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.calibration import calibration
-from gemmsim.error_bars import ErrorBar, error_bar
+from gemmsim.compare.error_bars import ErrorBar, error_bar
 from gemmsim.explain import Decomposition
 from gemmsim.explain.edges import Coverage, Edges
 from gemmsim.kernels import Resources

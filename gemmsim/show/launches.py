@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.calibration import calibration
+from gemmsim.compare.error_bars import error_bar
 from gemmsim.console import facts, line, table
 from gemmsim.device import Device
-from gemmsim.error_bars import error_bar
 from gemmsim.explain import Decomposition, narrate
 from gemmsim.ladder import Rung
 from gemmsim.main_loops.port_shares import PortShare
