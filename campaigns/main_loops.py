@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from gemmsim.compare.loop_shares import residents
 from gemmsim.gpu.compile import Cubin, Job, available_cores
 from gemmsim.gpu.disassemble import disassembled_file
-from gemmsim.loop_shares import residents
 from gemmsim.machine_code.main_loop import MainLoop, main_loop
 from gemmsim.main_loops.port_streams import simulate_loops
 from gemmsim.main_loops.sub_core import loop_cycles_per_ffma

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gemmsim.compare.loop_shares import LoopShare, loop_shares
 from gemmsim.device import device
-from gemmsim.loop_shares import LoopShare, loop_shares
 from gemmsim.main_loops.stream_records import SHIPPED, Judged, judge, read_streams
 from gemmsim.record_files import read_records, shipped_records
 

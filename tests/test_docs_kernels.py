@@ -13,12 +13,12 @@ import pytest
 from campaigns.main_loops import read_loop
 from campaigns.stalls import TILES
 from gemmsim.accesses.costs import access_costs
+from gemmsim.compare.loop_shares import residents
 from gemmsim.device import device
 from gemmsim.errors import MachineError
 from gemmsim.gpu.compile import compile_kernel
 from gemmsim.gpu.toolchain import nvcc, nvdisasm
 from gemmsim.kernels import KERNELS
-from gemmsim.loop_shares import residents
 from gemmsim.main_loops.port_streams import simulate_loops
 from gemmsim.main_loops.sub_core import loop_cycles_per_ffma
 from gemmsim.problem import Problem

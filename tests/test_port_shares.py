@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from gemmsim import register_table
+from gemmsim.compare.loop_shares import loop_shares, residents
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import kernel
 from gemmsim.ladder import default_tiling
-from gemmsim.loop_shares import loop_shares, residents
 from gemmsim.main_loops import port_shares
 from gemmsim.main_loops.port_shares import PortShare, port_share, share_of_loop
 from gemmsim.predict import predict

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmsim.commands.command import Answer, Document
+from gemmsim.compare.loop_shares import residents
 from gemmsim.errors import InputError, Warn, unknown
 from gemmsim.kernels import KERNELS
-from gemmsim.loop_shares import residents
 from gemmsim.machine_code.cubin import CubinFile, parse_cubin, read_cubin
 from gemmsim.machine_code.listings import function_named
 from gemmsim.machine_code.sass import Function

@@ -1,5 +1,5 @@
 """Predictions held against measurements: errors, order, counters (`comparison`, `ranking`), and how far off a predicted
-time may be (`error_bars`)."""
+time may be (`error_bars`); main loops beside records (`loop_shares`)."""
 
 from gemmsim.compare.comparison import ComparedPoint, Comparison, Pick, compare, counter_differences
 
