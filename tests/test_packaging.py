@@ -39,7 +39,7 @@ LAYERS = (
     "occupancy", "kernels", "register_table", "banks", "older_banks", "calibration", "coalescing", "patterns",
     "pattern_files", "accesses", "traffic", "caches", "registers", "machine_code", "main_loops", "roofline", "pipeline",
     "analytic", "predict", "simulated_times", "routes", "explain", "rearrange", "records", "record_files", "held_out",
-    "compare", "clblast", "fix", "whole_files", "ladder", "search", "scenes", "options", "answers", "gpu", "measure",
+    "compare", "clblast", "whole_files", "ladder", "search", "scenes", "options", "answers", "gpu", "measure",
     "cluster", "console", "show", "plots", "report", "commands", "cli", "__main__",
 )  # fmt: skip
 """The modules from the bottom up: each may import those before it, none after it."""

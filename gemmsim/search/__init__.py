@@ -4,6 +4,8 @@ In the order of the work: what is varied (`sensible`, `constraints`) is enumerat
 `tables`), ranked by a short cut (`quick_times`, `scoring`), predicted in full and simulated (`refinement`, with
 `known_code`); `finding` does all of that. Then what lies around the pick and what decides it (`landscapes`,
 `sensitivity`), and the same space for another tuner (`tuner`).
+
+`layouts` is a search of its own: paddings and swizzles of one tiling against bank conflicts.
 """
 
 from gemmsim.search.finding import (
