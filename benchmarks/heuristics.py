@@ -23,17 +23,17 @@ import numpy as np
 
 from benchmarks.cublas import Result, results
 from benchmarks.search import best_cpu_s
+from gemmsim.compare.ranking import kendall_tau
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
-from gemmsim.quick_times import quick_times
-from gemmsim.ranking import kendall_tau
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.routes import predicted_time
 from gemmsim.search import spaces_of
+from gemmsim.search.quick_times import quick_times
 
 PACKAGE = "nvidia-matmul-heuristics"
 MEASURED = Path(__file__).parent.parent / "reports" / "cublas.jsonl"

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
+from gemmsim.analytic.load_schedules import schedule_of
 from gemmsim.calibration import calibration
+from gemmsim.compare.ranking import Ranking
 from gemmsim.device import device
 from gemmsim.held_out import held_out
 from gemmsim.kernels import kernel
-from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.program import Program
 from gemmsim.pipeline.programs import code_macros, read_rows
 from gemmsim.predict import predict
-from gemmsim.ranking import Ranking
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.records import Record
 from gemmsim.register_table import key_of, sources_hash

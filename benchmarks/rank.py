@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from gemmsim.clblast.constants import Constants, constants
+from gemmsim.clblast.kernel_tuner import SearchSpace, read_search_space
 from gemmsim.clblast.timing import Timing, predict_clblast
+from gemmsim.compare.ranking import Ranking
 from gemmsim.device import Device, device
-from gemmsim.kernel_tuner import SearchSpace, read_search_space
 from gemmsim.problem import Problem
-from gemmsim.ranking import Ranking
 
 FILES = {"rtx-2080-ti": "RTX_2080_Ti.csv.gz", "rtx-3090": "RTX_3090.csv.gz"}
 PROBLEM = Problem(4096, 4096, 4096)

@@ -17,15 +17,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from campaigns.finalists import DRAWS, problems
+from gemmsim.compare.ranking import Ranking
 from gemmsim.device import device
 from gemmsim.held_out import held_out
 from gemmsim.kernels import kernel
 from gemmsim.problem import Problem
-from gemmsim.ranking import Ranking
 from gemmsim.record_files import read_records, shipped_records
-from gemmsim.refinement import deeper, in_full, simulated_too
-from gemmsim.scoring import Result
 from gemmsim.search import spaces_of
+from gemmsim.search.refinement import deeper, in_full, simulated_too
+from gemmsim.search.scoring import Result
 
 H200 = device("h200")
 ROUTES = {"analytic": "analytic_s", "simulated": "simulated_s", "mean of both": "time_s"}

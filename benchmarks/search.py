@@ -18,10 +18,10 @@ from typing import Any
 from gemmsim.device import device
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
-from gemmsim.scoring import Best, scores
 from gemmsim.search import LEAST_KEPT, MARGIN, rank, spaces_of
-from gemmsim.spaces import Space
-from gemmsim.tables import rows_of, size_of
+from gemmsim.search.scoring import Best, scores
+from gemmsim.search.spaces import Space
+from gemmsim.search.tables import rows_of, size_of
 
 H200 = device("h200")
 CUBE = Problem(4096, 4096, 4096)

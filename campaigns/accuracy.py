@@ -22,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from gemmsim import error_bars, routes, simulated_times
+from gemmsim import routes, simulated_times
 from gemmsim.calibration import as_if_uncalibrated, calibration
-from gemmsim.compare import ComparedPoint, Comparison
+from gemmsim.compare import ComparedPoint, Comparison, error_bars
+from gemmsim.compare.error_bars import Factors, as_toml, fitted, regime_of, set_name
 from gemmsim.device import Device, device
-from gemmsim.error_bars import Factors, as_toml, fitted, regime_of, set_name
 from gemmsim.errors import InputError
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.pipeline.programs import program_for
@@ -245,7 +245,7 @@ times. They are fitted to the points that are not held out, at {aimed}, for each
 WITHOUT = """The same with the numbers that the GPU would inherit: of other GPUs, as published for its compute
 capability, and of its datasheet; of the campaign alone. These errors are the error bars of GPUs that were never
 calibrated."""
-SOURCE = """Factors of error bars, by route, kernel and regime (gemmsim/error_bars.py reads and explains them).
+SOURCE = """Factors of error bars, by route, kernel and regime (gemmsim/compare/error_bars.py reads and explains them).
 Written by `python -m campaigns.accuracy --write` from shipped records of {device} that are not held out.
 calibrated: with the GPU's own numbers; inherited: as if it had none."""
 

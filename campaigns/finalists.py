@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from campaigns.times import SEARCHED
 from gemmsim.device import device
 from gemmsim.kernels import KERNELS
-from gemmsim.known_code import ways
 from gemmsim.pipeline.programs import code_macros
 from gemmsim.problem import Problem
 from gemmsim.records import Point
-from gemmsim.refinement import in_full, suited
-from gemmsim.scoring import Best, scores
 from gemmsim.search import LEAST_KEPT, MARGIN, spaces_of
+from gemmsim.search.known_code import ways
+from gemmsim.search.refinement import in_full, suited
+from gemmsim.search.scoring import Best, scores
 
 SMALL, LARGE, ANY = (64, 512), (1024, 8192), (256, 4096)
 KINDS = {

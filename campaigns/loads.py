@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gemmsim.analytic.load_schedules import COLUMNS, SHIPPED, UNKNOWN, schedule_of
 from gemmsim.device import device
 from gemmsim.kernels import kernel
-from gemmsim.load_schedules import COLUMNS, SHIPPED, UNKNOWN, schedule_of
 from gemmsim.pipeline import programs
 from gemmsim.pipeline.program import Program
 from gemmsim.register_table import Row, write_table

@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from gemmsim.compare.loop_shares import residents
 from gemmsim.gpu.compile import Cubin, Job, available_cores
 from gemmsim.gpu.disassemble import disassembled_file
-from gemmsim.loop_shares import residents
 from gemmsim.machine_code.main_loop import MainLoop, main_loop
-from gemmsim.port_streams import simulate_loops
+from gemmsim.main_loops.port_streams import simulate_loops
+from gemmsim.main_loops.sub_core import loop_cycles_per_ffma
 from gemmsim.problem import Problem
 from gemmsim.register_table import Key, key_of
 from gemmsim.registers.register_files import register_file
-from gemmsim.sub_core import loop_cycles_per_ffma
 from gemmsim.tiling import Tiling
 
 CAPABILITIES = ("7.5", "8.0", "9.0")

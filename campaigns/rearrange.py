@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gemmsim.compare.loop_shares import residents
 from gemmsim.device import device
 from gemmsim.errors import GemmsimError
 from gemmsim.gpu.compile import Cubin, compile_kernel
@@ -27,7 +28,6 @@ from gemmsim.gpu.cubin_pair import Compared, Request, compared
 from gemmsim.gpu.disassemble import disassembled
 from gemmsim.kernels import Kernel
 from gemmsim.kernels import kernel as kernel_named
-from gemmsim.loop_shares import residents
 from gemmsim.machine_code.cubin import parse_cubin
 from gemmsim.problem import Problem
 from gemmsim.rearrange.gain import gain

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gemmsim.compare.loop_shares import LoopShare, loop_shares
 from gemmsim.device import device
-from gemmsim.loop_shares import LoopShare, loop_shares
+from gemmsim.main_loops.stream_records import SHIPPED, Judged, judge, read_streams
 from gemmsim.record_files import read_records, shipped_records
-from gemmsim.stream_records import SHIPPED, Judged, judge, read_streams
 
 PAGE = Path(__file__).parent.parent / "docs" / "registers.md"
 KEPT = ("name", "code", "stall", "yield_bit", "samples", "environment")
@@ -31,7 +31,7 @@ Loops of FFMA, alone and with other instructions between them, were run on an H2
 --out FILE.jsonl`, with 1, 2, 4 and 8 warps on each of the four sub-cores of a multiprocessor, all of which run the
 same loop. Measured are the cycles of a pass of the stream, the loop's own instructions taken off, for each FFMA and
 warp. Predicted is the simulation of [registers/](../gemmsim/registers/) with one warp, the other instructions
-put in as [port_streams.py](../gemmsim/port_streams.py) says and by the numbers of
+put in as [port_streams.py](../gemmsim/main_loops/port_streams.py) says and by the numbers of
 [register_files.toml](../gemmsim/data/register_files.toml):
 
 * every instruction takes an issue slot, and its registers are read through the same banks, all of a wide operand
@@ -64,8 +64,8 @@ FFMA peak:
 
 * *no conflicts*: what issue slots alone allow the main loop, as the compiler made it;
 * *ports*: with its register reads; this is `register_ports` of `gemmsim predict`;
-* *running*: as the warps run it that find room on a sub-core ([sub_core.py](../gemmsim/sub_core.py)): with stalls,
-  scoreboards, barriers and the banks of shared memory, and the published latencies of
+* *running*: as the warps run it that find room on a sub-core ([sub_core.py](../gemmsim/main_loops/sub_core.py)): with
+  stalls, scoreboards, barriers and the banks of shared memory, and the published latencies of
   [latencies.toml](../gemmsim/data/latencies.toml);
 * *measured*: the time that the FFMA of the busiest multiprocessor need at peak rate, padding and tail in it, over
   the measured time.

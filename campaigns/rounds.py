@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 
 from campaigns.accuracy import CAMPAIGNS, DEVICE, records
+from gemmsim.analytic.demands import Scalars, scalars
+from gemmsim.analytic.load_schedules import load_schedule
+from gemmsim.analytic.rounds import launch_rounds
 from gemmsim.calibration import calibration
-from gemmsim.demands import Scalars, scalars
 from gemmsim.device import DATA, Device, device
 from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS, REGISTER_BYTES, Kernel
-from gemmsim.load_schedules import load_schedule
 from gemmsim.predict import counted_shared, resident_blocks
 from gemmsim.problem import Problem
 from gemmsim.records import Record
-from gemmsim.rounds import launch_rounds
 from gemmsim.tiling import FIELDS, Tiling
 from gemmsim.units import percent
 

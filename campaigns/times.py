@@ -36,7 +36,7 @@ from gemmsim.kernels import KERNELS, Kernel
 from gemmsim.problem import Problem
 from gemmsim.record_files import append_record, check_writable, read_points, scan_records
 from gemmsim.records import Failure, Point, Record
-from gemmsim.spaces import space
+from gemmsim.search.spaces import space
 from gemmsim.tiling import Tiling
 
 SIZES = (

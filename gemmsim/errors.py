@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import errno
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,15 @@ def cannot_write(what: str | Path, error: OSError) -> GemmsimError:
     """The error for a path that cannot be written: another path will do, unless the disk is full."""
     kind = MachineError if error.errno in DISK_FAILS else InputError
     return kind(f"cannot write {what}: {error.strerror or error}")
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """While a file of ours is read: one that does not hold what it should ends as one InputError that names it."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
 
 
 def short(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 This is the analytic route: closed forms, the same for one launch and for a million. Each term is the time that one
 resource would need if nothing else cost anything, or that latencies and the launch itself cost. They overlap, so the
-time is neither their sum nor the longest: `rounds.py` joins them. docs/theory.md derives it all.
+time is neither their sum nor the longest: `analytic/rounds.py` joins them. docs/theory.md derives it all.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import numpy as np
 
 from gemmsim import register_table
 from gemmsim.accesses.costs import shared_per_tile
+from gemmsim.analytic.demands import SharedWork, lanes_at_work
+from gemmsim.analytic.launch_waves import Waves
+from gemmsim.analytic.load_schedules import LoadSchedule, load_schedule
+from gemmsim.analytic.rounds import launch_rounds
 from gemmsim.banks import PASS_BYTES
 from gemmsim.calibration import calibration
-from gemmsim.demands import SharedWork, lanes_at_work
 from gemmsim.device import Device
+from gemmsim.elementwise import either, larger, some_array
 from gemmsim.kernels import Kernel, Resources, Widths
-from gemmsim.launch_waves import Waves
-from gemmsim.load_schedules import LoadSchedule, load_schedule
+from gemmsim.main_loops.port_shares import PortShare, port_share
 from gemmsim.notebook import as_table
 from gemmsim.occupancy import Occupancy, occupancy
-from gemmsim.port_shares import PortShare, port_share
-from gemmsim.problem import Count, Problem, ceil_div, either, larger, numbered, require_one_shape, some_array
-from gemmsim.rounds import launch_rounds
+from gemmsim.problem import Count, Problem, ceil_div, numbered, require_one_shape
 from gemmsim.tiling import FIELDS, WARP_SIZE, Tiling, grid
 from gemmsim.traffic import block_reads, partial_sums
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from gemmsim.elementwise import some_array
 from gemmsim.errors import InputError, require, short, unknown
 
 Count: TypeAlias = Any
@@ -75,36 +76,6 @@ def fits(*products: tuple[Count, ...]) -> Any:
         total = sum(np.prod(np.broadcast_arrays(*factors), axis=0, dtype=float) for factors in products)
         return total < LARGEST_COUNT * (1 - 1e-10)
     return sum(math.prod(factors) for factors in products) <= LARGEST_COUNT
-
-
-def some_array(values: Iterable[Any]) -> bool:
-    """Whether any of the values is an array; `np.ndim` takes much longer to say so of plain numbers."""
-    for value in values:  # noqa: SIM110 - a generator takes as long as the rest
-        if isinstance(value, np.ndarray):
-            return True
-    return False
-
-
-def somewhere(condition: Any) -> bool:
-    """As `np.any`, like `some_array`."""
-    return bool(condition.any() if isinstance(condition, np.ndarray) else condition)
-
-
-def larger(one: Any, other: Any) -> Any:
-    """As `np.maximum`, which takes ten times as long where both are plain numbers."""
-    return np.maximum(one, other) if isinstance(one, np.ndarray) or isinstance(other, np.ndarray) else max(one, other)
-
-
-def smaller(one: Any, other: Any) -> Any:
-    """As `np.minimum`, like `larger`."""
-    return np.minimum(one, other) if isinstance(one, np.ndarray) or isinstance(other, np.ndarray) else min(one, other)
-
-
-def either(condition: Any, yes: Any, no: Any) -> Any:
-    """As `np.where`, like `larger`."""
-    if isinstance(condition, np.ndarray):
-        return np.where(condition, yes, no)
-    return yes if condition else no
 
 
 def ceil_div(numerator: Count, denominator: Count) -> Count:

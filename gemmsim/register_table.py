@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmsim.device import Capability
+from gemmsim.elementwise import some_array
+from gemmsim.errors import reading
 from gemmsim.kernels import KERNELS, REGISTER_BYTES, Kernel, Resources
-from gemmsim.problem import Count, Problem, some_array
+from gemmsim.problem import Count, Problem
 from gemmsim.tiling import Tiling
 
 SHIPPED = Path(__file__).parent / "data" / "registers" / "table.jsonl"
@@ -42,7 +44,8 @@ class Row:
     `spill_bytes` are a thread's, of those capabilities alone where registers ran out; `sources` is the hash of the
     sources, `compiler` what compiled them. `loops` has of the main loop, by capability too, its FFMA, its
     instructions, and the cycles that a sub-core needs for these with its register ports; `running` the cycles per
-    FFMA as the warps that fit there run it, waiting for what they load. Rows of `load_schedules.py` have `loads`.
+    FFMA as the warps that fit there run it, waiting for what they load. Rows of `analytic/load_schedules.py` have
+    `loads`.
     """
 
     kernel: str
@@ -122,9 +125,10 @@ def sources_hash(kernel: Kernel) -> str:
 
 
 def read_table(path: Path) -> list[Row]:
-    """The rows of a file, fresh or not; none where there is no file."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [Row(**json.loads(line)) for line in lines]
+    """The rows of a file, fresh or not; none where there is no file. InputError for one that is damaged."""
+    with reading(path):
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return [Row(**json.loads(line)) for line in lines]
 
 
 def write_table(path: Path, rows: Iterable[Row], columns: Sequence[str] = COLUMNS) -> None:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from gemmsim.analytic.load_schedules import schedule_of
 from gemmsim.calibration import calibration
 from gemmsim.device import DATA, Device
 from gemmsim.errors import InputError, unknown
 from gemmsim.kernels import Kernel
-from gemmsim.load_schedules import schedule_of
-from gemmsim.port_shares import PortShare
+from gemmsim.main_loops.port_shares import PortShare
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
 from gemmsim.simulated_times import simulated_s

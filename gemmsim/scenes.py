@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmsim.accesses.copies import copies_through_l1
 from gemmsim.accesses.lane_runs import Direction
 from gemmsim.accesses.shared_memory import SharedAccess, shared_accesses
 from gemmsim.banks import LaneGroup
-from gemmsim.copy_costs import copies_through_l1
 from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
-from gemmsim.landscapes import Landscape, landscapes
 from gemmsim.patterns import Pattern, Served, served
 from gemmsim.pipeline.described import described_program
 from gemmsim.pipeline.programs import program_for
@@ -28,6 +27,7 @@ from gemmsim.registers.tile_order import Plan, order_of
 from gemmsim.registers.tile_search import Found, best_plan
 from gemmsim.search import Found as Searched
 from gemmsim.search import rank, spaces_of
+from gemmsim.search.landscapes import Landscape, landscapes
 from gemmsim.tiling import Tiling
 
 

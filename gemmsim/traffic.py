@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from gemmsim.accesses.copies import copies_through_l1
 from gemmsim.accesses.costs import SharedCounts, access_costs
 from gemmsim.accesses.global_memory import LaneAccess, global_accesses
 from gemmsim.accesses.lane_runs import Direction
@@ -19,7 +20,6 @@ from gemmsim.accesses.shared_memory import shared_accesses
 from gemmsim.accesses.totals import count_copy_passes, count_global, count_past_l1_sectors
 from gemmsim.banks import PASS_BYTES
 from gemmsim.coalescing import SECTOR_BYTES
-from gemmsim.copy_costs import copies_through_l1
 from gemmsim.errors import InputError, require
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.notebook import as_table

@@ -9,11 +9,11 @@ import pytest
 
 from campaigns import accuracy
 from campaigns.accuracy import DOCUMENT, Judged, document, factors, groups, judged, records, residuals, table
-from gemmsim import error_bars, routes
+from gemmsim import routes
 from gemmsim.calibration import calibration
-from gemmsim.compare import ComparedPoint, Comparison
+from gemmsim.compare import ComparedPoint, Comparison, error_bars
+from gemmsim.compare.error_bars import REGIMES, as_toml, read_factors
 from gemmsim.device import device
-from gemmsim.error_bars import REGIMES, as_toml, read_factors
 from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS
 from gemmsim.simulated_times import read_times

@@ -18,9 +18,9 @@ import pytest
 
 from gemmsim import cli
 from gemmsim.device import capability, device
-from gemmsim.edges import aligned_multiples, coverage, edges, unguarded_overrun
 from gemmsim.errors import MachineError
 from gemmsim.explain import explain
+from gemmsim.explain.edges import aligned_multiples, coverage, edges, unguarded_overrun
 from gemmsim.gpu.compile import Cubin
 from gemmsim.gpu.session import Gpu
 from gemmsim.kernels import KERNELS, kernel

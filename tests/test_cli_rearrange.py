@@ -19,11 +19,11 @@ from gemmsim.kernels import kernel
 from gemmsim.machine_code import opcodes
 from gemmsim.machine_code.main_loop import main_loop
 from gemmsim.machine_code.sass import Function
+from gemmsim.main_loops.sub_core import Residents
 from gemmsim.problem import Problem
 from gemmsim.rearrange import optimise
 from gemmsim.rearrange.optimise import Rearranged
 from gemmsim.rearrange.verify import objection
-from gemmsim.sub_core import Residents
 
 TILING = {"block_m": 32, "block_n": 32, "block_k": 8, "thread_m": 4, "thread_n": 4}
 DISASSEMBLED = cache(disassemble.disassembled)

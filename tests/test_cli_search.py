@@ -20,9 +20,9 @@ from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records
 from gemmsim.routes import DESCRIBED, both_s
-from gemmsim.spaces import space as space_of
-from gemmsim.tables import size_of
-from gemmsim.tuner import _parameters
+from gemmsim.search.spaces import space as space_of
+from gemmsim.search.tables import size_of
+from gemmsim.search.tuner import _parameters
 
 WHERE = (
     "block_k == 8 and pad_a <= 1 and pad_b == 0 and block_m >= 64 and block_n >= 64 and thread_m == 8 and thread_n == 8"

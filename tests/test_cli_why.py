@@ -17,7 +17,7 @@ A, B = "double_buffer --tile 128x128x8 --thread 8x8", "double_buffer --tile 128x
 def test_the_document(answer):
     found = answer("explain 4096 --why", A, B)
     one = answer(f"predict 4096 {TEXT} --route analytic")
-    assert found["device"] == "h200"
+    assert (found["device"], found["route"]) == ("h200", one["route"])
     assert found["a"]["tiling"] == one["tiling"]
     assert (found["a"]["time_s"], found["a"]["bound_by"]) == (one["time_s"], one["bound_by"])
     assert found["a"]["terms"] == one["terms"]
@@ -68,6 +68,7 @@ def test_for_people(gemmsim):
     text = " ".join(shown.out.split())
     assert "shared reads 17,179,869,184 elements in A, 8 times as many as the 2,147,483,648 in B" in text
     assert "decides" in text
+    assert "times are by closed forms alone, as those of predict --route analytic" in shown.out.splitlines()
     assert "128 x 128 elements at 1 x 1 a thread need 16384 threads a block" in text
 
 

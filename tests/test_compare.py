@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim import error_bars
-from gemmsim.compare import Comparison, compare, counter_differences
+from gemmsim.compare import Comparison, compare, counter_differences, error_bars
+from gemmsim.compare.error_bars import Factor
+from gemmsim.compare.ranking import kendall_tau
 from gemmsim.device import device
-from gemmsim.error_bars import Factor
 from gemmsim.errors import InputError
 from gemmsim.held_out import held_out
 from gemmsim.kernels import kernel
-from gemmsim.ranking import kendall_tau
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.roofline import floor_s
 

@@ -12,7 +12,7 @@ import pytest
 
 from gemmsim.commands import COMMANDS
 from gemmsim.commands.completion import parser_of
-from gemmsim.completion import SHELLS, Option, Values, Verb, script, values_of, verb, verbs
+from gemmsim.commands.completion_scripts import SHELLS, Option, Values, Verb, script, values_of, verb, verbs
 from gemmsim.device import capabilities, devices
 from gemmsim.kernels import KERNELS
 

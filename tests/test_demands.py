@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.analytic.demands import CODE_WAYS, _moved, demand_of, missed_code, passes_of_lines, passes_of_rows, scalars
 from gemmsim.coalescing import l1_wavefronts
-from gemmsim.demands import CODE_WAYS, _moved, demand_of, missed_code, passes_of_lines, passes_of_rows, scalars
 from gemmsim.device import device
 from gemmsim.kernels import kernel
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS

@@ -13,17 +13,17 @@ import pytest
 from campaigns.main_loops import read_loop
 from campaigns.stalls import TILES
 from gemmsim.accesses.costs import access_costs
+from gemmsim.compare.loop_shares import residents
 from gemmsim.device import device
 from gemmsim.errors import MachineError
 from gemmsim.gpu.compile import compile_kernel
 from gemmsim.gpu.toolchain import nvcc, nvdisasm
 from gemmsim.kernels import KERNELS
-from gemmsim.loop_shares import residents
-from gemmsim.port_streams import simulate_loops
+from gemmsim.main_loops.port_streams import simulate_loops
+from gemmsim.main_loops.sub_core import loop_cycles_per_ffma
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.registers.register_files import register_file
-from gemmsim.sub_core import loop_cycles_per_ffma
 from gemmsim.tiling import grid
 
 TEXT = (Path(__file__).parent.parent / "docs" / "kernels.md").read_text(encoding="utf-8")

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim import error_bars
-from gemmsim.device import device
-from gemmsim.error_bars import (
+from gemmsim.compare import error_bars
+from gemmsim.compare.error_bars import (
     AIMED,
     ANY,
     FEWEST_POINTS,
@@ -26,6 +25,7 @@ from gemmsim.error_bars import (
     read_factors,
     regime,
 )
+from gemmsim.device import device
 from gemmsim.ladder import ladder
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
@@ -94,6 +94,19 @@ def test_the_file_reads_back(tmp_path):
     file.write_text(as_toml(sets, "made here\n\nof nothing"), encoding="utf-8")
     assert read_factors(file) == sets
     assert read_factors(tmp_path / "none.toml") == {}
+
+
+@pytest.mark.parametrize(
+    "content", [b"[a.b]\n'all' = {", b"\xff", b"[a.b]\nall = 1.1\n", b"[a.b]\nall = { factor = 1.1 }\n"]
+)
+def test_a_damaged_file_is_named(tmp_path, monkeypatch, gemmsim, content):
+    file = tmp_path / "bars.toml"
+    file.write_bytes(content)
+    monkeypatch.setattr(error_bars, "_shipped", lambda: read_factors(file))
+    result = gemmsim("predict 512 --kernel naive --json")
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"gemmsim: error: {file} is damaged: ")
+    assert result.err.count("\n") == 1
 
 
 @pytest.fixture

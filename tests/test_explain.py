@@ -9,11 +9,10 @@ from examples import example
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim import narrate
 from gemmsim.accesses.costs import access_costs, shared_per_tile
-from gemmsim.edges import aligned_multiples, coverage, edges, unguarded_overrun
 from gemmsim.errors import InputError
-from gemmsim.explain import MOST_PADDING, clearing_padding, conflicts, explain
+from gemmsim.explain import MOST_PADDING, clearing_padding, conflicts, explain, narrate
+from gemmsim.explain.edges import aligned_multiples, coverage, edges, unguarded_overrun
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from gemmsim.device import device
 from gemmsim.errors import InputError
-from gemmsim.fix import LAYOUT, costs, fixes, layouts
 from gemmsim.kernels import KERNELS, kernel
 from gemmsim.kernels.rules import swizzles
 from gemmsim.problem import Problem
+from gemmsim.search.layouts import LAYOUT, costs, fixes, layouts
 
 H200 = device("h200")
 STAGED = [name for name in KERNELS if KERNELS[name].staged]

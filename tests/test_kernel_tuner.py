@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from kernel_tuner_files import cache, rows, table, times_ms, write
 
+from gemmsim.clblast.kernel_tuner import read_search_space
 from gemmsim.errors import InputError
-from gemmsim.kernel_tuner import read_search_space
 from gemmsim.problem import Problem
 
 PUBLIC = os.environ.get("GEMMSIM_KERNEL_TUNER_DATA")

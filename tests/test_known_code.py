@@ -9,13 +9,13 @@ import pytest
 
 from gemmsim.device import device
 from gemmsim.kernels import kernel
-from gemmsim.known_code import known_code, known_registers
 from gemmsim.ladder import default_tiling
 from gemmsim.pipeline import programs
 from gemmsim.pipeline.programs import Row, code_macros, program_for, rounded, write_rows
 from gemmsim.problem import Problem
 from gemmsim.register_table import sources_hash
-from gemmsim.spaces import space
+from gemmsim.search.known_code import known_code, known_registers
+from gemmsim.search.spaces import space
 
 H200, CUBE, ASYNC = device("h200"), Problem(4096, 4096, 4096), kernel("async")
 BASE = dict(ASYNC.tiling_dict(default_tiling(ASYNC))) | {"stages": 3, "pad_a": 4, "pad_b": 0, "group": 8, "split_k": 1}

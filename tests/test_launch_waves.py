@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.analytic.launch_waves import SplitK, waves
 from gemmsim.device import device
 from gemmsim.errors import InputError
-from gemmsim.launch_waves import SplitK, waves
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling, grid
 

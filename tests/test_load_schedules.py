@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from campaigns.loads import rows
+from gemmsim.analytic import load_schedules
+from gemmsim.analytic.load_schedules import COLUMNS, SHIPPED, UNKNOWN, LoadSchedule, load_schedule, schedule_of
+from gemmsim.analytic.spills import spills
 from gemmsim.device import device
 from gemmsim.kernels import KERNELS
-from gemmsim.load_schedules import COLUMNS, SHIPPED, UNKNOWN, LoadSchedule, load_schedule, schedule_of
 from gemmsim.pipeline import programs
 from gemmsim.pipeline.program import Program, Step
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.register_table import write_table
 from gemmsim.routes import predicted_time
-from gemmsim.spills import spills
 from gemmsim.tiling import Tiling
 
 H200 = device("h200")
@@ -115,3 +116,14 @@ def test_the_program_of_a_compiled_kernel_says_its_own():
     found = predicted_time(problem, of, tiling, H200, "analytic", 100, program=Program((), loop, (), ()))
     expected = predict(problem, of, tiling, H200, 100, schedule=schedule_of(Program((), loop, (), ()), tiling))
     assert found.time_s == expected.time_s > predict(problem, of, tiling, H200, 100).time_s
+
+
+@pytest.mark.parametrize("content", [b'{"kernel": "async", "macros"', b"\xff", b"[]", b'{"kernel": "async"}'])
+def test_a_damaged_table_is_named(tmp_path, monkeypatch, gemmsim, content):
+    path = tmp_path / "loads.jsonl"
+    path.write_bytes(content)
+    monkeypatch.setattr(load_schedules, "SHIPPED", path)
+    result = gemmsim("predict 512 --kernel double_buffer")
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"gemmsim: error: {path} is damaged: ")
+    assert result.err.count("\n") == 1

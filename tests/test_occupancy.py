@@ -13,9 +13,9 @@ import slow_occupancy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.analytic.launch_waves import waves
 from gemmsim.device import capabilities, capability, device
 from gemmsim.errors import InputError
-from gemmsim.launch_waves import waves
 from gemmsim.occupancy import UNLIMITED, blocks_that_fit, most_registers, most_threads, occupancies, occupancy
 
 REFERENCE = Path(__file__).parent / "data" / "occupancy_reference.csv.gz"

@@ -35,16 +35,12 @@ PACKED = {".gz": gzip.decompress, ".xz": lzma.decompress}
 MAY_BE_HEAVY = {"console", "show", "plots", "report"}
 
 LAYERS = (
-    "streams", "errors", "expressions", "units", "notebook", "problem", "rules", "tiling", "device", "occupancy",
-    "launch_waves", "kernels", "register_table", "banks", "older_banks", "calibration", "coalescing", "patterns",
-    "pattern_files", "copy_costs", "accesses", "traffic", "caches",
-    "registers", "machine_code", "port_shares", "port_streams", "stream_records", "sub_core", "edges", "explain",
-    "roofline", "pipeline", "spills", "load_schedules", "demands", "rounds", "predict", "simulated_times", "routes",
-    "tables", "quick_times", "error_bars", "rearrange", "ranking", "clblast", "kernel_tuner", "fix", "records",
-    "record_files", "whole_files", "held_out", "loop_shares", "ladder", "why", "sensible", "constraints", "spaces",
-    "scoring", "landscapes", "known_code", "refinement", "search", "sensitivity", "scenes", "tuner", "compare",
-    "options", "answers", "narrate", "narrate_why", "gpu", "measure", "cluster", "console", "show", "plots", "report",
-    "completion", "commands", "cli", "__main__",
+    "streams", "errors", "expressions", "units", "notebook", "elementwise", "problem", "rules", "tiling", "device",
+    "occupancy", "kernels", "register_table", "banks", "older_banks", "calibration", "coalescing", "patterns",
+    "pattern_files", "accesses", "traffic", "caches", "registers", "machine_code", "main_loops", "roofline", "pipeline",
+    "analytic", "predict", "simulated_times", "routes", "explain", "rearrange", "records", "record_files", "held_out",
+    "compare", "clblast", "whole_files", "ladder", "search", "scenes", "options", "answers", "gpu", "measure",
+    "cluster", "console", "show", "plots", "report", "commands", "cli", "__main__",
 )  # fmt: skip
 """The modules from the bottom up: each may import those before it, none after it."""
 

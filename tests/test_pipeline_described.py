@@ -17,16 +17,16 @@ from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, Kernel, kernel
 from gemmsim.ladder import default_tiling
+from gemmsim.main_loops.port_shares import port_share
+from gemmsim.main_loops.sub_core import SCOREBOARDS
 from gemmsim.pipeline.described import UNROLLED, described_program
 from gemmsim.pipeline.launch import simulate_launch
 from gemmsim.pipeline.program import Program, Steps
 from gemmsim.pipeline.programs import program_for
-from gemmsim.port_shares import port_share
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records
 from gemmsim.records import Record
 from gemmsim.simulated_times import simulated_s
-from gemmsim.sub_core import SCOREBOARDS
 from gemmsim.tiling import Tiling
 
 H200 = device("h200")

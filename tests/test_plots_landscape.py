@@ -7,11 +7,11 @@ import pytest
 
 from gemmsim.device import device
 from gemmsim.kernels import kernel
-from gemmsim.landscapes import Landscape, landscapes
 from gemmsim.plots import DARK, LIGHT, figure, render
 from gemmsim.plots.landscape import landscape_picture, landscape_pictures
 from gemmsim.problem import Problem
 from gemmsim.search import rank, spaces_of
+from gemmsim.search.landscapes import Landscape, landscapes
 
 H200 = device("h200")
 FEW = {

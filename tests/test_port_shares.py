@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmsim import port_shares, register_table
+from gemmsim import register_table
+from gemmsim.compare.loop_shares import loop_shares, residents
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import kernel
 from gemmsim.ladder import default_tiling
-from gemmsim.loop_shares import loop_shares, residents
-from gemmsim.port_shares import PortShare, port_share, share_of_loop
+from gemmsim.main_loops import port_shares
+from gemmsim.main_loops.port_shares import PortShare, port_share, share_of_loop
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records

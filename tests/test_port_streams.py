@@ -8,13 +8,13 @@ from itertools import product
 import pytest
 
 from campaigns.register_streams import CLOSE, KEPT, PAGE, page
-from gemmsim import port_streams
 from gemmsim.errors import InputError
 from gemmsim.machine_code.listings import parse_listing
 from gemmsim.machine_code.loop_bodies import loop_body_of
 from gemmsim.machine_code.main_loop import main_loop
 from gemmsim.machine_code.sass import Instruction
-from gemmsim.port_streams import (
+from gemmsim.main_loops import port_streams
+from gemmsim.main_loops.port_streams import (
     OtherInstructions,
     other_instructions,
     port_instruction,
@@ -23,8 +23,8 @@ from gemmsim.port_streams import (
     stream_of_loop,
     wavefronts,
 )
+from gemmsim.main_loops.stream_records import SHIPPED, judge, loop_overhead_cycles, read_streams
 from gemmsim.registers.register_files import register_file
-from gemmsim.stream_records import SHIPPED, judge, loop_overhead_cycles, read_streams
 
 HOPPER = register_file("sm_90")
 FFMA = [f"FFMA R{54 + n % 4}, R25.reuse, R{26 + 2 * (n % 4)}, R41.reuse" for n in range(16)]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.compare.ranking import Ranking, kendall_tau
 from gemmsim.errors import InputError
-from gemmsim.ranking import Ranking, kendall_tau
 
 PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=0, max_size=40)
 

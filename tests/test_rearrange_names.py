@@ -20,7 +20,7 @@ from gemmsim.machine_code.cubin import parse_cubin
 from gemmsim.machine_code.encoding import RA, REUSE, Control, encode, with_field
 from gemmsim.machine_code.main_loop import main_loop
 from gemmsim.machine_code.sass import Function
-from gemmsim.port_streams import simulate_loops
+from gemmsim.main_loops.port_streams import simulate_loops
 from gemmsim.problem import Problem
 from gemmsim.rearrange import interpret
 from gemmsim.rearrange.decode import MENTIONED, with_words

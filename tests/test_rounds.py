@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from campaigns.rounds import FILE, values, with_value, written
+from gemmsim.analytic.demands import scalars, served
+from gemmsim.analytic.rounds import launch_rounds, write_cycles
 from gemmsim.calibration import Calibration, calibration
-from gemmsim.demands import scalars, served
 from gemmsim.device import device
 from gemmsim.kernels import KERNELS
 from gemmsim.ladder import default_tiling
 from gemmsim.pipeline.timing import timing
 from gemmsim.predict import counted_shared, predict
 from gemmsim.problem import Problem
-from gemmsim.quick_times import estimated_shared, quick_times
 from gemmsim.record_files import read_records, shipped_records
-from gemmsim.rounds import launch_rounds, write_cycles
-from gemmsim.spaces import space
-from gemmsim.tables import size_of
+from gemmsim.search.quick_times import estimated_shared, quick_times
+from gemmsim.search.spaces import space
+from gemmsim.search.tables import size_of
 from gemmsim.tiling import Tiling
 
 H200 = device("h200")

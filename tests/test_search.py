@@ -12,25 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import failed, timed
 
-from gemmsim import refinement, scoring
+from gemmsim.analytic.load_schedules import schedule_of
 from gemmsim.caches.traffic import cache_traffic
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import KERNELS, UNSAID, kernel
-from gemmsim.known_code import Compiled, known_code
-from gemmsim.landscapes import Landscape, landscapes
-from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.described import described_program
 from gemmsim.pipeline.launch import simulate_launch
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.records import Point
-from gemmsim.refinement import refined, simulated_too, suited
 from gemmsim.routes import both_s, weights
-from gemmsim.scoring import TELLING, Result
-from gemmsim.search import LEAST_KEPT, rank, regret, search, spaces_of
-from gemmsim.sensitivity import sensitivities, why_it_loses
-from gemmsim.tables import rows_of, size_of
+from gemmsim.search import LEAST_KEPT, rank, refinement, regret, scoring, search, spaces_of
+from gemmsim.search.known_code import Compiled, known_code
+from gemmsim.search.landscapes import Landscape, landscapes
+from gemmsim.search.refinement import refined, simulated_too, suited
+from gemmsim.search.scoring import TELLING, Result
+from gemmsim.search.sensitivity import sensitivities, why_it_loses
+from gemmsim.search.tables import rows_of, size_of
 
 H200 = device("h200")
 CUBE = Problem(1024, 1024, 1024)

@@ -11,7 +11,6 @@ from examples import tilings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.constraints import NAMES, constraint
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError
 from gemmsim.expressions import parse_condition
@@ -19,9 +18,10 @@ from gemmsim.kernels import KERNELS, Kernel, kernel
 from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem
 from gemmsim.rules import Symbol, legal
-from gemmsim.sensible import VALUES
-from gemmsim.spaces import LISTED, Space, space
-from gemmsim.tables import rows_of, size_of
+from gemmsim.search.constraints import NAMES, constraint
+from gemmsim.search.sensible import VALUES
+from gemmsim.search.spaces import LISTED, Space, space
+from gemmsim.search.tables import rows_of, size_of
 from gemmsim.tiling import FIELDS, RANGES, TILING_RULES, Tiling
 
 H200, T4 = device("h200"), device("t4")

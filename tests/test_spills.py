@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from campaigns.register_needs import rows
+from gemmsim.analytic.spills import REGISTERS_BESIDE, WORDS_OF_ADDRESS, carried, spills
 from gemmsim.device import device
 from gemmsim.kernels import KERNELS
 from gemmsim.kernels.registers import held, needs, registers_needed
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.record_files import read_records, shipped_records
-from gemmsim.spills import REGISTERS_BESIDE, WORDS_OF_ADDRESS, carried, spills
 
 H200 = device("h200")
 CUBE = Problem(1024, 1024, 1024)

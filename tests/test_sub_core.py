@@ -10,8 +10,8 @@ from gemmsim.errors import InputError
 from gemmsim.machine_code.encoding import Control, with_control
 from gemmsim.machine_code.main_loop import MainLoop
 from gemmsim.machine_code.sass import Function, Instruction
+from gemmsim.main_loops.sub_core import Latencies, Residents, _SubCore, issue_cycles, latencies, loop_cycles_per_ffma
 from gemmsim.registers.register_files import register_file
-from gemmsim.sub_core import Latencies, Residents, _SubCore, issue_cycles, latencies, loop_cycles_per_ffma
 
 KNOWN = Latencies(shared_load=24, global_load=400, local=34, other=24, source_read=12)
 

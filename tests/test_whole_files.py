@@ -11,8 +11,8 @@ from gemmsim.device import device
 from gemmsim.errors import MachineError
 from gemmsim.kernels import KERNELS
 from gemmsim.problem import Problem
-from gemmsim.spaces import space
-from gemmsim.tuner import write_tuner_space
+from gemmsim.search.spaces import space
+from gemmsim.search.tuner import write_tuner_space
 from gemmsim.whole_files import write_whole
 
 

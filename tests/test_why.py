@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from gemmsim.device import device
 from gemmsim.errors import InputError
+from gemmsim.explain.narrate_why import reasons
+from gemmsim.explain.sides import Side, option_of
+from gemmsim.explain.why import SAME, Quantity, Why
 from gemmsim.kernels import KERNELS, kernel
-from gemmsim.narrate_why import reasons
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
 from gemmsim.traffic import traffic
-from gemmsim.why import SAME, Quantity, Side, Why, option_of
 
 CUBE = Problem(2048, 2048, 2048)
 H200 = device("h200")

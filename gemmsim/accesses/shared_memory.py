@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gemmsim.accesses.copies import copy_passes
 from gemmsim.accesses.lane_runs import ONCE, Direction, Runs, alike, pairs, runs_of_threads, runs_of_vectors
 from gemmsim.accesses.warp_tiles import copies_of_a, copies_of_b, first_elements, lanes_along, pieces
 from gemmsim.banks import BANKS, Lanes, Mask, Passes, passes_of_lanes
-from gemmsim.copy_costs import copy_passes
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.problem import common_power
 from gemmsim.tiling import SWIZZLED_COLUMNS, Tiling

@@ -14,12 +14,12 @@ from itertools import pairwise, product
 import numpy as np
 
 from gemmsim.accesses.classes import Segment, extents, of_lanes, segments, stride
+from gemmsim.accesses.copies import copies_through_l1, copy_passes, past_l1_sectors
 from gemmsim.accesses.global_memory import GlobalAccess, LaneAccess
 from gemmsim.accesses.lane_runs import LANE
 from gemmsim.accesses.shared_memory import SharedAccess
 from gemmsim.banks import PASS_BYTES, Lanes, Mask
 from gemmsim.coalescing import SECTOR_BYTES, transactions
-from gemmsim.copy_costs import copies_through_l1, copy_passes, past_l1_sectors
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
 
@@ -55,7 +55,7 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
     """(wavefronts, ideal wavefronts) of a copy over the whole launch, tiles past the end of k among them.
 
     Past L1 they depend on where in a line of L1 the tile starts, and where its stage in a row of the banks, as
-    conjectured: see `gemmsim.copy_costs.copy_passes`.
+    conjectured: see `gemmsim.accesses.copies.copy_passes`.
     """
     alignments = PASS_BYTES // problem.element_bytes
     along = {axis: segments(*extents(problem, tiling)[axis]) for axis in "mn"}
@@ -85,7 +85,7 @@ def count_copy_passes(access: LaneAccess, into: SharedAccess, problem: Problem, 
 
 
 def count_past_l1_sectors(access: LaneAccess, into: SharedAccess, problem: Problem, tiling: Tiling) -> int:
-    """Sectors of a copy past L1 over the whole launch, as hardware counts them: see `gemmsim.copy_costs`.
+    """Sectors of a copy past L1 over the whole launch, as hardware counts them: see `gemmsim.accesses.copies`.
 
     They depend on where in a sector the tile starts, and where in 32 bytes its stage does.
     """

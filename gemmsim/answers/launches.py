@@ -9,15 +9,15 @@ from gemmsim.accesses.costs import AccessCost
 from gemmsim.answers.document import Document, launch
 from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.calibration import calibration
-from gemmsim.edges import Coverage, Edges
-from gemmsim.error_bars import ErrorBar, error_bar
+from gemmsim.compare.error_bars import ErrorBar, error_bar
 from gemmsim.explain import Decomposition
+from gemmsim.explain.edges import Coverage, Edges
 from gemmsim.kernels import Resources
 from gemmsim.ladder import Rung
+from gemmsim.main_loops.port_shares import PortShare
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.options import Configuration
 from gemmsim.pipeline.timeline import Timeline
-from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
 from gemmsim.roofline import floor_s
 from gemmsim.routes import analytic_s, route_of

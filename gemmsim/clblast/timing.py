@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim.analytic.launch_waves import Waves
 from gemmsim.clblast.accesses import Accesses, accesses
 from gemmsim.clblast.configurations import Configurations
 from gemmsim.clblast.constants import Constants, constants
 from gemmsim.clblast.resources import BlockResources, address_vectors, block_resources
 from gemmsim.device import Device
 from gemmsim.errors import InputError
-from gemmsim.launch_waves import Waves
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import WARP_SIZE
 

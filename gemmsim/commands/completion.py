@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 
 from gemmsim.commands.command import Answer, Command
-from gemmsim.completion import SHELLS, script, verbs
+from gemmsim.commands.completion_scripts import SHELLS, script, verbs
 from gemmsim.errors import InputError, unknown
 
 

@@ -13,10 +13,10 @@ from gemmsim.commands.command import Answer, Document
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError, Warn, short
 from gemmsim.explain import MOST_PADDING, conflicts
-from gemmsim.fix import LAYOUT, Fixes, Layout, fixes
 from gemmsim.kernels import Kernel
 from gemmsim.options import add_tiling, device_of, kernel_of, problem_of, tiling_of
 from gemmsim.problem import Problem
+from gemmsim.search.layouts import LAYOUT, Fixes, Layout, fixes
 from gemmsim.tiling import Tiling
 from gemmsim.units import count, plural
 

@@ -18,11 +18,11 @@ from gemmsim.explain import Decomposition, explain
 from gemmsim.kernels import MOST_REGISTERS
 from gemmsim.ladder import climb
 from gemmsim.machine_code.main_loop import main_loop
+from gemmsim.main_loops.port_shares import PortShare, port_share
+from gemmsim.main_loops.port_streams import simulate_loops
 from gemmsim.options import Configuration, configuration, device_of, problem_of, registers_of
 from gemmsim.pipeline.program import Program
 from gemmsim.pipeline.programs import compiled_program
-from gemmsim.port_shares import PortShare, port_share
-from gemmsim.port_streams import simulate_loops
 from gemmsim.predict import Prediction, resident_blocks
 from gemmsim.problem import Problem
 from gemmsim.registers.register_files import register_file

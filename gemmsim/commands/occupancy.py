@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gemmsim import answers
+from gemmsim.analytic.launch_waves import SplitK, Waves, waves
 from gemmsim.commands.command import Answer, Document
 from gemmsim.commands.occupancy_files import run_batch
 from gemmsim.commands.occupancy_options import Asked, asked_of
 from gemmsim.commands.occupancy_options import add_occupancy as add_occupancy
 from gemmsim.commands.pictures import picture_path, write_picture
 from gemmsim.errors import Warn
-from gemmsim.launch_waves import SplitK, Waves, waves
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.occupancy.cliffs import Cliff, Sweep, largest_dynamic_shared, sweeps
 from gemmsim.units import count, percent, plural, si, words

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmsim import register_table
+from gemmsim.analytic.launch_waves import LARGEST_LAUNCH
 from gemmsim.device import Capability, Device, capability
 from gemmsim.errors import InputError, short
-from gemmsim.launch_waves import LARGEST_LAUNCH
 from gemmsim.occupancy.batch import amount, carveout_percent
 from gemmsim.occupancy.cliffs import Block
 from gemmsim.options import add_launch, configuration, device_of, path_text, problem_of, whole

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmsim.clblast.configurations import describe
+from gemmsim.clblast.kernel_tuner import SearchSpace, read_search_space
 from gemmsim.clblast.timing import Timing, predict_clblast
 from gemmsim.commands.command import Answer, Document, warn_each
+from gemmsim.compare.ranking import Ranking
 from gemmsim.device import Device, device, devices
 from gemmsim.errors import InputError, Warn, short
-from gemmsim.kernel_tuner import SearchSpace, read_search_space
 from gemmsim.options import device_of, path_text, problem_of
 from gemmsim.problem import Problem
-from gemmsim.ranking import Ranking
 from gemmsim.units import count, duration, percent, plural, tau, words
 
 USUAL_PROBLEM = Problem(4096, 4096, 4096)

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmsim.commands.command import Answer, Document
+from gemmsim.compare.loop_shares import residents
 from gemmsim.errors import InputError, Warn, unknown
 from gemmsim.kernels import KERNELS
-from gemmsim.loop_shares import residents
 from gemmsim.machine_code.cubin import CubinFile, parse_cubin, read_cubin
 from gemmsim.machine_code.listings import function_named
 from gemmsim.machine_code.sass import Function
+from gemmsim.main_loops.sub_core import Residents
 from gemmsim.options import Configuration, add_device, add_launch, configuration, path_text
 from gemmsim.rearrange.decode import VERIFIED, with_words
 from gemmsim.rearrange.gain import Gain, gain
@@ -25,7 +26,6 @@ from gemmsim.rearrange.optimise import Rearranged, rearranged
 from gemmsim.rearrange.shapes import compatible
 from gemmsim.rearrange.verify import objection
 from gemmsim.rearrange.verify_names import objection_to_names
-from gemmsim.sub_core import Residents
 from gemmsim.units import count, percent, si
 from gemmsim.whole_files import check_whole, write_whole
 

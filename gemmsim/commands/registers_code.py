@@ -12,9 +12,9 @@ from gemmsim.errors import InputError, Warn
 from gemmsim.machine_code.listings import function_named, read_listing
 from gemmsim.machine_code.main_loop import MainLoop, main_loop
 from gemmsim.machine_code.sass import Function, Instruction
+from gemmsim.main_loops.port_shares import PortShare
+from gemmsim.main_loops.port_streams import MixedReport, simulate_loops, stream_of_loop
 from gemmsim.options import path_text
-from gemmsim.port_shares import PortShare
-from gemmsim.port_streams import MixedReport, simulate_loops, stream_of_loop
 from gemmsim.registers.register_files import RegisterFile, register_file
 from gemmsim.registers.tile_compare import Distance, compare_with
 from gemmsim.registers.tile_order import order_text

@@ -9,20 +9,20 @@ from pathlib import Path
 
 from gemmsim.commands.command import Answer, Document
 from gemmsim.commands.pictures import picture_path, write_picture
-from gemmsim.constraints import NAMES
 from gemmsim.errors import InputError, Warn
 from gemmsim.kernels import KERNELS, Kernel
 from gemmsim.kernels import kernel as kernel_named
-from gemmsim.landscapes import Landscape, landscapes
 from gemmsim.measure import measure
 from gemmsim.options import add_device, add_problem, device_of, path_text, problem_of, whole
 from gemmsim.record_files import check_writable
 from gemmsim.records import Point, Record
-from gemmsim.refinement import Compiler, deeper
-from gemmsim.scoring import Result
 from gemmsim.search import COMPILED, LARGEST_TOP, SIMULATED, Found, rank, regret, spaces_of
-from gemmsim.sensitivity import Sensitivity, sensitivities, why_it_loses
-from gemmsim.tuner import write_tuner_space
+from gemmsim.search.constraints import NAMES
+from gemmsim.search.landscapes import Landscape, landscapes
+from gemmsim.search.refinement import Compiler, deeper
+from gemmsim.search.scoring import Result
+from gemmsim.search.sensitivity import Sensitivity, sensitivities, why_it_loses
+from gemmsim.search.tuner import write_tuner_space
 from gemmsim.units import count, duration, percent, plural, short_percent, si, words
 from gemmsim.whole_files import check_whole
 

@@ -12,8 +12,8 @@ from gemmsim.answers import timeline
 from gemmsim.commands.command import Answer, Document
 from gemmsim.commands.pictures import PICTURES, picture_path, write_picture
 from gemmsim.errors import InputError, Warn, short
+from gemmsim.explain.narrate import hiding
 from gemmsim.kernels import Kernel
-from gemmsim.narrate import hiding
 from gemmsim.options import configuration, kernel_of, path_text
 from gemmsim.pipeline.timeline import MEANINGS, Timeline
 from gemmsim.pipeline.trace import chrome_trace

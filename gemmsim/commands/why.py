@@ -16,14 +16,16 @@ from typing import Any, NoReturn
 from gemmsim import answers
 from gemmsim.commands.command import Answer, Document, warn_each
 from gemmsim.errors import InputError, Warn, short, unknown
+from gemmsim.explain.narrate_why import described, reasons
+from gemmsim.explain.sides import Side
+from gemmsim.explain.why import Quantity, Swap, Why
 from gemmsim.kernels import kernel
-from gemmsim.narrate_why import described, reasons
 from gemmsim.options import Configuration, add_registers, add_tiling, configuration, device_of
 from gemmsim.predict import Prediction
 from gemmsim.record_files import latest, read_records, shipped_records
 from gemmsim.records import Point, Record
+from gemmsim.routes import route_of
 from gemmsim.units import count, duration, percent, words
-from gemmsim.why import Quantity, Side, Swap, Why
 
 Predict = Callable[[argparse.Namespace, Configuration], tuple[Prediction, list[str]]]
 """Predicts a configuration, with warnings; the options say where its registers are from."""
@@ -155,6 +157,7 @@ def _document(why: Why, warnings: list[str]) -> Document:
     """The document of --why; times are null where a side does not launch."""
     return {
         "device": why.a.prediction.device.name,
+        "route": route_of(why.a.prediction),
         "a": _side(why.a),
         "b": _side(why.b),
         "faster": None if why.tie else why.names[1].lower(),
@@ -202,6 +205,7 @@ def _show(why: Why) -> None:
     for name, side in (("A", why.a), ("B", why.b)):
         line(f"{name}  {described(side)}", indent="   ")
     line(f"on {device.title} ({device.name})")
+    line("times are by closed forms alone, as those of predict --route analytic")
     facts("Why", reasons(why))
     table("What was chosen differently", ("option", "A", "B"), why.options, text=(0, 1, 2))
     _numbers("Time of each resource on its own", why.terms, duration, differing=False)

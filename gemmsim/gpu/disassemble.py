@@ -1,4 +1,4 @@
-"""The disassembler: machine code of a cubin as text with its instruction words, which `gemmsim.listings` reads."""
+"""The disassembler: machine code of a cubin as text with its instruction words, for `gemmsim.machine_code.listings`."""
 
 from __future__ import annotations
 

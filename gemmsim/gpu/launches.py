@@ -10,12 +10,12 @@ from gemmsim.errors import InputError
 from gemmsim.gpu.compile import available_cores, compile_kernel
 from gemmsim.gpu.disassemble import disassembled_file
 from gemmsim.kernels import kernel
-from gemmsim.known_code import Compiled
 from gemmsim.pipeline.programs import compiled_program
 from gemmsim.problem import Problem
-from gemmsim.refinement import Tell
-from gemmsim.scoring import Result
-from gemmsim.spaces import Space
+from gemmsim.search.known_code import Compiled
+from gemmsim.search.refinement import Tell
+from gemmsim.search.scoring import Result
+from gemmsim.search.spaces import Space
 from gemmsim.tiling import Tiling
 
 

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from gemmsim.device import DATA
-from gemmsim.problem import Count, ceil_div, either, larger, smaller, some_array
+from gemmsim.elementwise import either, larger, smaller, some_array
+from gemmsim.problem import Count, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 FILE = DATA / "register_needs.toml"

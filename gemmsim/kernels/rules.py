@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmsim.problem import Count, Problem, ceil_div, some_array
+from gemmsim.elementwise import some_array
+from gemmsim.problem import Count, Problem, ceil_div
 from gemmsim.rules import Rule
 from gemmsim.tiling import (
     FIELDS,

@@ -6,8 +6,7 @@ model reads these traits; none asks for a kernel's name.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from gemmsim.device import Device
 from gemmsim.errors import InputError
+from gemmsim.kernels.launches import REGISTER_BYTES, Launch, Resources, Widths
 from gemmsim.kernels.registers import estimated_registers
 from gemmsim.kernels.rules import (
     NEUTRAL,
@@ -33,6 +33,7 @@ from gemmsim.kernels.rules import (
     vector_rules,
     warp_rules,
 )
+from gemmsim.kernels.source_files import headers, sources
 from gemmsim.problem import Count, Problem, common_power
 from gemmsim.rules import Rule, check
 from gemmsim.tiling import FIELDS, Tiling, grid
@@ -41,40 +42,6 @@ MACROS = ("block_m", "block_n", "block_k", "thread_m", "thread_n", "pad_a", "pad
 """The fields that every source reads, whether its kernel has them or not."""
 UNSAID = ("traversal", "spread")
 """Fields that are not written down where they are 0: they came when points had been measured, whose keys stay."""
-REGISTER_BYTES = 4
-
-
-@dataclass(frozen=True)
-class Widths:
-    """Elements that each access of a launch moves."""
-
-    global_a: Count
-    global_b: Count
-    global_c: Count
-    shared_a: Count
-    shared_b: Count
-
-
-@dataclass(frozen=True)
-class Launch:
-    """All that a launch needs: how many blocks of how many threads, and the macros of the compiler."""
-
-    blocks: int
-    threads: int
-    shared_bytes: int
-    macros: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What one block takes. `source` says where the register count is from; `spilled` words of each thread lie in local
-    memory beside."""
-
-    threads: Count
-    registers_per_thread: Count
-    shared_bytes: Count
-    source: str
-    spilled: Count = 0
 
 
 @dataclass(frozen=True)
@@ -113,14 +80,7 @@ class Kernel:
     @property
     def files(self) -> tuple[Path, ...]:
         """The source, then the headers that it includes, and those that they include, by name."""
-        seen, new = set(), {self.source}
-        while new:
-            seen |= new
-            included = {
-                name for path in new for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE)
-            }
-            new = {self.source.parent / name for name in included} - seen
-        return (self.source, *sorted(seen - {self.source}))
+        return (self.source, *headers(self.source))
 
     @property
     def stages(self) -> int:
@@ -331,10 +291,3 @@ def _version(capability: str) -> tuple[int, ...]:
 def _widest(*multiples: Count) -> Count:
     """The widest of 4, 2 and 1 elements that divides them all: keeps every access aligned."""
     return common_power(4, *multiples)
-
-
-def sources() -> Path:
-    """The folder of the CUDA sources: inside an installed package, or beside it in a checkout."""
-    package = Path(__file__).parent.parent
-    inside = package / "data" / "kernels"
-    return inside if inside.is_dir() else package.parent / "kernels"

@@ -1,7 +1,7 @@
 """Loop bodies to measure: FFMA alone, and FFMA with other instructions between them.
 
 A body is one period of an instruction stream as text, each instruction with its stall and yield bit; the texts go
-through `gemmsim.sass` where they are read and through `gemmsim.encoding` where they are run. Memory instructions use
+through `sass.py` where they are read and through `encoding.py` where they are run. Memory instructions use
 the registers that a program has set for them, so that every address is valid:
 
     R2           the same shared address in every lane

@@ -14,18 +14,9 @@ from typing import Any
 import numpy as np
 
 from gemmsim.device import Capability
+from gemmsim.elementwise import either, larger, smaller, some_array
 from gemmsim.notebook import as_table
-from gemmsim.problem import (
-    LARGEST_COUNT,
-    Count,
-    ceil_div,
-    either,
-    larger,
-    require_one_shape,
-    smaller,
-    some_array,
-    whole_number,
-)
+from gemmsim.problem import LARGEST_COUNT, Count, ceil_div, require_one_shape, whole_number
 from gemmsim.tiling import WARP_SIZE
 
 UNLIMITED = 2**31 - 1

@@ -2,8 +2,8 @@
 
 The order is that of the sources; of each access there are as many instructions, as wide, as `gemmsim.accesses` says,
 and as many FFMA as the tiles have. What compilers add is told by a few round numbers: the instructions around the loop,
-and in the loop what `gemmsim.port_shares` knows of kernels alike. All cycles of the loop together are the FFMA over
-their share of the peak.
+and in the loop what `main_loops/port_shares.py` knows of kernels alike. All cycles of the loop together are the FFMA
+over their share of the peak.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gemmsim.accesses.warp_tiles import piece
 from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
+from gemmsim.main_loops.port_shares import port_share
+from gemmsim.main_loops.port_streams import other_instructions
 from gemmsim.pipeline.program import Program, Steps
 from gemmsim.pipeline.programs import merged_loads
 from gemmsim.pipeline.writer import CHAIN_CYCLES, RESULT, Writer
-from gemmsim.port_shares import port_share
-from gemmsim.port_streams import other_instructions
 from gemmsim.problem import Problem
 from gemmsim.registers.register_files import register_file
 from gemmsim.tiling import WARP_SIZE, Tiling

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
+from gemmsim.main_loops.sub_core import SCOREBOARDS
 from gemmsim.pipeline.memory import Memory, Request
 from gemmsim.pipeline.program import Action, Step, Steps
 from gemmsim.pipeline.registers import Arrivals, spare_cycles
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Costs, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
-from gemmsim.sub_core import SCOREBOARDS
 
 SUB_CORES = 4
 CODE_AHEAD = 128

@@ -15,8 +15,8 @@ from gemmsim.errors import InputError
 from gemmsim.machine_code.encoding import NO_BARRIER
 from gemmsim.machine_code.main_loop import main_loop
 from gemmsim.machine_code.sass import Function, Instruction
+from gemmsim.main_loops.sub_core import SCOREBOARDS, issue_cycles
 from gemmsim.registers.register_files import RegisterFile
-from gemmsim.sub_core import SCOREBOARDS, issue_cycles
 
 Action = Literal[
     "", "shared_load", "shared_store", "global_load", "global_store", "global_copy", "partial_store", "local", "atomic",

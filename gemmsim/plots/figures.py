@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from gemmsim.compare import Comparison
 from gemmsim.device import Capability
 from gemmsim.ladder import Rung
-from gemmsim.landscapes import Landscape
 from gemmsim.occupancy.cliffs import Sweep
 from gemmsim.pipeline.timeline import Timeline
 from gemmsim.plots.accuracy import HeldOut, errors, none_held_out, predicted_against_measured
@@ -27,7 +26,8 @@ from gemmsim.plots.tile_order import tile_order
 from gemmsim.plots.timeline import timeline_pictures
 from gemmsim.roofline import bandwidths, intensities
 from gemmsim.scenes import TileOrders, WarpAccess
-from gemmsim.scoring import Result
+from gemmsim.search.landscapes import Landscape
+from gemmsim.search.scoring import Result
 
 WIDE_IN, NARROW_IN = 9.2, 4.3
 """Widths of figures: on a screen, and where 9-point text has to stay readable on a phone."""

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
-from gemmsim.landscapes import Landscape
 from gemmsim.plots.style import LIGHT, Theme, finish
-from gemmsim.scoring import Result
+from gemmsim.search.landscapes import Landscape
+from gemmsim.search.scoring import Result
 from gemmsim.units import duration, words
 
 SLOWEST = 2.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from gemmsim.machine_code.main_loop import main_loop
 from gemmsim.machine_code.sass import Function
-from gemmsim.port_streams import stream_of_loop
+from gemmsim.main_loops.port_streams import stream_of_loop
 from gemmsim.rearrange.flags import BANKS
 from gemmsim.rearrange.renaming import Names, exchangeable
 from gemmsim.registers.instruction_streams import Instruction, Stream

@@ -13,7 +13,8 @@ from gemmsim.errors import InputError
 from gemmsim.machine_code.encoding import WAIT_MASK, WORD_BYTES, with_field
 from gemmsim.machine_code.main_loop import MainLoop, main_loop
 from gemmsim.machine_code.sass import Function
-from gemmsim.port_streams import stream_of_loop
+from gemmsim.main_loops.port_streams import stream_of_loop
+from gemmsim.main_loops.sub_core import Residents, latencies, loop_cycles_per_ffma
 from gemmsim.rearrange.beam import Beam, Choice, Style
 from gemmsim.rearrange.decode import (
     VERIFIED,
@@ -32,7 +33,6 @@ from gemmsim.rearrange.renaming import exchangeable, with_names
 from gemmsim.rearrange.waits import Known, compiled_waits, with_waits
 from gemmsim.registers.reads import simulate
 from gemmsim.registers.register_files import RegisterFile, register_file
-from gemmsim.sub_core import Residents, latencies, loop_cycles_per_ffma
 
 WIDTH = 32
 """Orders that the search carries along."""

@@ -15,7 +15,6 @@ from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.ladder import Rung, ladder
-from gemmsim.landscapes import Landscape
 from gemmsim.occupancy.cliffs import Block, Sweep, sweeps
 from gemmsim.pipeline.timeline import Timeline
 from gemmsim.predict import Prediction, predict
@@ -26,6 +25,7 @@ from gemmsim.registers.register_files import register_file
 from gemmsim.registers.tile_allocation import ThreadTile
 from gemmsim.scenes import TileOrders, WarpAccess, around, same_tiling, tile_orders, timeline_of, worst_access
 from gemmsim.search import Found
+from gemmsim.search.landscapes import Landscape
 from gemmsim.tiling import Tiling
 
 WORST, BEST = "most conflicts", "fewest conflicts"

@@ -7,8 +7,8 @@ from math import isfinite
 from typing import Any
 
 from gemmsim.accesses.costs import access_costs
+from gemmsim.explain.narrate import hiding
 from gemmsim.ladder import Rung
-from gemmsim.narrate import hiding
 from gemmsim.plots import LEVELS
 from gemmsim.report.findings import Findings
 from gemmsim.report.table import Column, Table, as_difference, as_rate

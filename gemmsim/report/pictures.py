@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
+from gemmsim.explain.narrate import hiding
 from gemmsim.held_out import held_out
 from gemmsim.ladder import Rung
-from gemmsim.narrate import hiding
 from gemmsim.occupancy.cliffs import Cliff
 from gemmsim.plots import LIGHT, Theme, figures
 from gemmsim.report.findings import Findings

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemmsim import narrate
 from gemmsim.caches.traffic import CacheTraffic
 from gemmsim.calibration import calibration
+from gemmsim.compare.error_bars import error_bar
 from gemmsim.console import facts, line, table
 from gemmsim.device import Device
-from gemmsim.error_bars import error_bar
-from gemmsim.explain import Decomposition
+from gemmsim.explain import Decomposition, narrate
 from gemmsim.ladder import Rung
+from gemmsim.main_loops.port_shares import PortShare
 from gemmsim.occupancy import Occupancy
 from gemmsim.options import Configuration
-from gemmsim.port_shares import PortShare
 from gemmsim.predict import Prediction
 from gemmsim.roofline import floor_s
 from gemmsim.routes import SimulatedPrediction, analytic_s, route_of

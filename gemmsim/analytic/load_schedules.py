@@ -3,7 +3,7 @@
 Which of its loads a compiler moves down to where their values are needed, and how many it leaves under way together,
 follows no rule that is known here, and decides by up to a third how long a tile takes. So it is read off the compiled
 loop, and shipped for common tilings beside what else the compiler decides; others have what is usual
-(`gemmsim.spills`, `gemmsim.demands`).
+(`gemmsim.analytic.spills`, `gemmsim.analytic.demands`).
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from gemmsim.device import Device
-from gemmsim.edges import Coverage, Edges
-from gemmsim.explain import Decomposition
+from gemmsim.explain.decomposition import Decomposition
+from gemmsim.explain.edges import Coverage, Edges
 from gemmsim.kernels import Resources
+from gemmsim.main_loops.port_shares import COMPILED, NONE, TYPICAL, PortShare
 from gemmsim.occupancy import UNLIMITED, Occupancy
 from gemmsim.pipeline.timeline import Timeline
-from gemmsim.port_shares import COMPILED, NONE, TYPICAL, PortShare
 from gemmsim.register_table import TABLE
 from gemmsim.units import count, percent, plural, words
 

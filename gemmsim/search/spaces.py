@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmsim.constraints import constraint, rule_of
 from gemmsim.device import Device
 from gemmsim.errors import unknown
 from gemmsim.expressions import Expression
@@ -28,8 +27,9 @@ from gemmsim.kernels.rules import NEUTRAL
 from gemmsim.occupancy import occupancy
 from gemmsim.problem import Problem, numbered, whole_number
 from gemmsim.rules import Rule, Symbol, legal
-from gemmsim.sensible import default_values, sensible
-from gemmsim.tables import LAYOUTS, ORDERS, Column, Rows, Table, combined, product, rows_of
+from gemmsim.search.constraints import constraint, rule_of
+from gemmsim.search.sensible import default_values, sensible
+from gemmsim.search.tables import LAYOUTS, ORDERS, Column, Rows, Table, combined, product, rows_of
 from gemmsim.tiling import LARGEST_TILE, RANGES, TILING_RULES, Tiling
 
 ENUMERATED_ROWS = 2**14

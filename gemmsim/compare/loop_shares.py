@@ -12,13 +12,13 @@ from gemmsim.accesses.costs import access_costs
 from gemmsim.device import Capability, Device
 from gemmsim.kernels import Kernel
 from gemmsim.kernels import kernel as kernel_named
+from gemmsim.main_loops.sub_core import Residents
 from gemmsim.occupancy import occupancy
 from gemmsim.pipeline.programs import merged_loads
 from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Count, Problem
 from gemmsim.records import Record
 from gemmsim.register_table import row_of
-from gemmsim.sub_core import Residents
 from gemmsim.tiling import Tiling
 
 BITS_OF_REGISTER = 32

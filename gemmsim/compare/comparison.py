@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gemmsim.compare.error_bars import ErrorBar, error_bar
+from gemmsim.compare.ranking import kendall_tau
 from gemmsim.device import Device
-from gemmsim.error_bars import ErrorBar, error_bar
 from gemmsim.errors import InputError
 from gemmsim.held_out import held_out
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.notebook import as_table
 from gemmsim.predict import Prediction
 from gemmsim.problem import Problem
-from gemmsim.ranking import kendall_tau
 from gemmsim.record_files import latest
 from gemmsim.records import Point, Record
 from gemmsim.roofline import floor_s

@@ -15,21 +15,21 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim.analytic.load_schedules import schedule_of
 from gemmsim.caches.traffic import cache_traffic
 from gemmsim.calibration import calibration
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.errors import InputError
 from gemmsim.kernels import REGISTER_BYTES
-from gemmsim.known_code import Compiled, known_code, known_registers
-from gemmsim.load_schedules import schedule_of
 from gemmsim.pipeline.described import described_program
 from gemmsim.predict import Prediction, predict
 from gemmsim.register_table import resources
 from gemmsim.routes import DESCRIBED, both_s
-from gemmsim.scoring import TELLING, Result
+from gemmsim.search.known_code import Compiled, known_code, known_registers
+from gemmsim.search.scoring import TELLING, Result
+from gemmsim.search.spaces import Space
+from gemmsim.search.tables import ORDERS, rows_of, size_of
 from gemmsim.simulated_times import simulated_s
-from gemmsim.spaces import Space
-from gemmsim.tables import ORDERS, rows_of, size_of
 from gemmsim.tiling import FIELDS, Tiling
 
 Tell = Callable[[str, int, int], None]

@@ -9,8 +9,8 @@ import numpy as np
 
 from gemmsim.kernels import MOST_REGISTERS
 from gemmsim.problem import ceil_div
-from gemmsim.scoring import Floats, Scored
-from gemmsim.spaces import Space
+from gemmsim.search.scoring import Floats, Scored
+from gemmsim.search.spaces import Space
 
 REGISTER_STEP = 8
 """Registers of a thread that a landscape takes together; estimates are multiples of it."""

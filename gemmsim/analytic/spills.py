@@ -17,8 +17,9 @@ from typing import Any
 
 from gemmsim.coalescing import LINE_BYTES
 from gemmsim.device import Capability
+from gemmsim.elementwise import either, larger, smaller, somewhere
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.problem import ceil_div, either, larger, smaller, somewhere
+from gemmsim.problem import ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 REGISTERS_BESIDE = 12

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from gemmsim.calibration import calibration
 from gemmsim.device import DATA
+from gemmsim.errors import reading
 from gemmsim.predict import Prediction
 from gemmsim.routes import route_of
 
@@ -142,15 +143,16 @@ def _lines(sets: Mapping[str, Factors], source: str) -> Iterator[str]:
 
 
 def read_factors(path: Path = FILE) -> dict[str, Factors]:
-    """The sets of factors of a file; none where there is no file."""
+    """The sets of factors of a file; none where there is no file. InputError for one that is damaged."""
     if not path.is_file():
         return {}
-    content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    return {
-        name: {kernel: {kind: Factor(**values) for kind, values in kinds.items()} for kernel, kinds in kernels.items()}
-        for name, kernels in content.items()
-        if isinstance(kernels, dict)
-    }
+    with reading(path):
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return {
+            name: {kernel: {kind: Factor(**each) for kind, each in kinds.items()} for kernel, kinds in kernels.items()}
+            for name, kernels in content.items()
+            if isinstance(kernels, dict)
+        }
 
 
 def forget() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from gemmsim.device import DATA
 from gemmsim.errors import InputError
 from gemmsim.machine_code.loop_bodies import LoopBody, loop_body_of
-from gemmsim.port_streams import MixedReport, simulate_bodies
+from gemmsim.main_loops.port_streams import MixedReport, simulate_bodies
 from gemmsim.units import plural
 
 SHIPPED = DATA / "records" / "register_streams_h200.jsonl"

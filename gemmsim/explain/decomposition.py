@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmsim.accesses.costs import AccessCost, access_costs
 from gemmsim.accesses.shared_memory import SharedAccess, shared_accesses
-from gemmsim.edges import Edges, edges
+from gemmsim.explain.edges import Edges, edges
 from gemmsim.kernels import Kernel, Resources, Widths
 from gemmsim.notebook import as_table
 from gemmsim.problem import Problem

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from gemmsim.clblast.configurations import LARGEST_PARAMETER, PARAMETERS, Configurations
+from gemmsim.compare.ranking import Times
 from gemmsim.errors import InputError, at_most, short
 from gemmsim.problem import Problem
-from gemmsim.ranking import Times
 
 TIME_COLUMN = "median_ms"
 FAILURES = ("InvalidConfig", "CompilationFailedConfig", "RuntimeFailedConfig")

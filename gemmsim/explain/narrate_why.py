@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gemmsim.narrate import Facts
+from gemmsim.explain.narrate import Facts
+from gemmsim.explain.sides import Side
+from gemmsim.explain.why import Swap, Why
 from gemmsim.occupancy import UNLIMITED
 from gemmsim.units import count, duration, percent, plural, words
-from gemmsim.why import Side, Swap, Why
 
 LEVELS = ("global", "shared", "register")
 """Where elements are read from, the slowest first."""

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from gemmsim.kernels import Kernel
 from gemmsim.problem import Problem
-from gemmsim.quick_times import quick_times
-from gemmsim.spaces import Space
-from gemmsim.tables import Table
+from gemmsim.search.quick_times import quick_times
+from gemmsim.search.spaces import Space
+from gemmsim.search.tables import Table
 from gemmsim.tiling import FIELDS, Tiling
 
 Floats = NDArray[np.float64]

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim.analytic.demands import SharedWork
+from gemmsim.analytic.rounds import launch_rounds
 from gemmsim.calibration import calibration
-from gemmsim.demands import SharedWork
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel, Widths
 from gemmsim.occupancy import blocks_that_fit
 from gemmsim.predict import LAUNCH_OVERHEAD_S
 from gemmsim.problem import Problem, ceil_div, common_power
-from gemmsim.rounds import launch_rounds
-from gemmsim.tables import AXES
+from gemmsim.search.tables import AXES
 from gemmsim.tiling import WARP_SIZE, Tiling
 
 BANKS = 32

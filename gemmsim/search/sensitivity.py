@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gemmsim.explain.sides import Side
+from gemmsim.explain.why import Why
 from gemmsim.kernels import UNSAID
 from gemmsim.predict import predict
-from gemmsim.scoring import Result
-from gemmsim.search import Found
-from gemmsim.spaces import Space
-from gemmsim.tables import rows_of, size_of
+from gemmsim.search.finding import Found
+from gemmsim.search.scoring import Result
+from gemmsim.search.spaces import Space
+from gemmsim.search.tables import rows_of, size_of
 from gemmsim.tiling import Tiling
 from gemmsim.units import duration, percent, plural, words
-from gemmsim.why import Side, Why
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from gemmsim.machine_code.encoding import Control
 from gemmsim.machine_code.loop_bodies import SHARED_SPREAD, LoopBody
 from gemmsim.machine_code.main_loop import MainLoop
 from gemmsim.machine_code.sass import Instruction as Code
-from gemmsim.port_shares import PortShare, share_of_loop
+from gemmsim.main_loops.port_shares import PortShare, share_of_loop
 from gemmsim.registers.reads import Instruction, PortReport, Stream, simulate
 from gemmsim.registers.register_files import RegisterFile, _rows, register_file
 from gemmsim.tiling import WARP_SIZE

@@ -14,14 +14,25 @@ from typing import Any
 
 import numpy as np
 
+from gemmsim.analytic.demands import (
+    UNROLLED,
+    Scalars,
+    SharedWork,
+    demand_of,
+    joined,
+    or_else,
+    scalars,
+    served,
+    timing_of,
+)
+from gemmsim.analytic.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES
-from gemmsim.demands import UNROLLED, Scalars, SharedWork, demand_of, joined, or_else, scalars, served, timing_of
 from gemmsim.device import Device
+from gemmsim.elementwise import either, larger, smaller, somewhere
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.pipeline.waves import fits_in_l2
-from gemmsim.problem import Problem, ceil_div, either, larger, smaller, somewhere
+from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
 LOADED_TOGETHER = 16

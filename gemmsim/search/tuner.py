@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from gemmsim.rules import Symbol
-from gemmsim.scoring import Result
-from gemmsim.spaces import Space
+from gemmsim.search.scoring import Result
+from gemmsim.search.spaces import Space
 from gemmsim.tiling import Tiling, grid
 from gemmsim.whole_files import write_whole
 

@@ -18,16 +18,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gemmsim.accesses.warp_tiles import run_of_a
+from gemmsim.analytic.load_schedules import UNKNOWN, LoadSchedule
+from gemmsim.analytic.spills import Spills, carried, spills
 from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import LINE_BYTES, TAG_SLOTS
 from gemmsim.device import DATA, Device
+from gemmsim.elementwise import either, larger, smaller, somewhere
+from gemmsim.errors import reading
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.load_schedules import UNKNOWN, LoadSchedule
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
-from gemmsim.problem import Problem, ceil_div, common_power, either, larger, smaller, somewhere
-from gemmsim.spills import Spills, carried, spills
+from gemmsim.problem import Problem, ceil_div, common_power
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 
+SCALARS = DATA / "rounds.toml"
 UNROLLED = 16
 """Multiplications of a thread that a kernel without tiles loads operands for at once."""
 REGISTERS_OF_BATCH = 3 * UNROLLED
@@ -63,7 +66,8 @@ class Scalars:
 @cache
 def scalars() -> Scalars:
     """The shipped scalars."""
-    return Scalars(**tomllib.loads((DATA / "rounds.toml").read_text(encoding="utf-8")))
+    with reading(SCALARS):
+        return Scalars(**tomllib.loads(SCALARS.read_text(encoding="utf-8")))
 
 
 class SharedWork(NamedTuple):

@@ -20,7 +20,7 @@ from gemmsim.errors import InputError, require
 from gemmsim.machine_code.encoding import NO_BARRIER
 from gemmsim.machine_code.main_loop import MainLoop
 from gemmsim.machine_code.sass import Instruction
-from gemmsim.port_streams import held_cycles, other_instructions, simulate_loops, stream_of_loop
+from gemmsim.main_loops.port_streams import held_cycles, other_instructions, simulate_loops, stream_of_loop
 from gemmsim.registers.register_files import RegisterFile, register_file
 
 WARM_PASSES, PASSES = 4, 8

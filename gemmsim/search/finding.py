@@ -13,13 +13,13 @@ from time import perf_counter
 
 from gemmsim.device import Device
 from gemmsim.errors import InputError
+from gemmsim.explain.why import SAME
 from gemmsim.kernels import KERNELS, UNSAID, Kernel
 from gemmsim.problem import Problem
 from gemmsim.records import Record
-from gemmsim.refinement import Compiler, Tell, in_full, refined, untold
-from gemmsim.scoring import Best, Result, Watcher, scores
-from gemmsim.spaces import Space, space
-from gemmsim.why import SAME
+from gemmsim.search.refinement import Compiler, Tell, in_full, refined, untold
+from gemmsim.search.scoring import Best, Result, Watcher, scores
+from gemmsim.search.spaces import Space, space
 
 LARGEST_TOP = 10_000
 """Results that can be asked for."""
@@ -79,7 +79,7 @@ def search(
     """The `top` legal configurations of `kernels` (default: all that the device runs) with the shortest predicted time.
 
     where      conditions that they must meet, such as "block_m >= 64 and stages == 2"
-    values     what fields are varied over instead of `gemmsim.sensible.VALUES`; kernels use those that they have
+    values     what fields are varied over instead of `gemmsim.search.sensible.VALUES`; kernels use those that they have
     watchers   see every table, so that one pass serves them all
     simulated  of the first so many the time is simulated too; 0 for the analytic route alone
 
