@@ -1,15 +1,13 @@
 """The queues that all sub-cores of a multiprocessor share, and when what passes through them is there.
 
-Shared accesses, and what global loads bring, pass one data stage at a wavefront a cycle, shared ones after a pipeline;
-tags of global accesses are looked up in a stage of its own; below L1 is a queue that moves bytes at the
-multiprocessor's share of the rate, then a latency that varies, always in the same way, so that blocks do not fall into
-step for good.
+Shared accesses, and what global loads bring, pass one data stage at a wavefront a cycle; tags of global accesses are
+looked up in a stage of its own; below L1 is a queue that moves bytes at the multiprocessor's share of the rate, then a
+latency that varies, always in the same way, so that blocks do not fall into step for good.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable
 
 from gemmsim.coalescing import LINE_BYTES
@@ -22,9 +20,6 @@ COPY_CYCLES = 1.7
 """What a copy through L1 takes of the tags beyond a cycle for each place that it reads: on an H200, of 4 bytes a lane
 2.7 cycles in all where that is one place, 3.7 where two, 5.2 to 6.1 where four; in those loops of
 `campaigns/core_loops.py` whose lines L1 holds 2.4, 3.4 and 4.6."""
-PIPELINE, PIPELINE_CYCLES = 28, 20
-"""Shared accesses that are under way from the sub-cores' queues to the data stage, at most, and the cycles of their
-latency that pass there: one enters a cycle, and where the data stage takes several for each they pile up."""
 UNKNOWN = Cost()
 """Of a request of which nothing is known."""
 Request = Callable[..., tuple[float, float]]
@@ -42,8 +37,7 @@ class Memory:
 
     def __init__(self, costs: Costs, timing: Timing) -> None:
         self.costs, self.timing = costs, timing
-        self.data = self.tags = self.below = self.entered = 0.0
-        self.begun = deque([0.0] * PIPELINE, PIPELINE)
+        self.data = self.tags = self.below = 0.0
         self.random = 1
 
     def request(self, action: Action, registers: int) -> Request:
@@ -69,18 +63,11 @@ class Memory:
         return lambda now, left=0: (now + fixed, now + timing.operand_cycles)
 
     def _shared(self, data_cycles: float, latency_cycles: float) -> Request:
-        operand_cycles, begun = self.timing.operand_cycles, self.begun
-        further_cycles = latency_cycles - PIPELINE_CYCLES - 1
+        operand_cycles = self.timing.operand_cycles
 
         def ask(now: float, left: int = 0) -> tuple[float, float]:
-            entered = self.entered + 1 if self.entered + 1 > begun[0] else begun[0]
-            if now > entered:
-                entered = now
-            self.entered = entered
-            begin = self.data if self.data > entered + PIPELINE_CYCLES else entered + PIPELINE_CYCLES
-            begun.append(begin - PIPELINE_CYCLES)
-            data = self.data = begin + data_cycles
-            return data + further_cycles, entered + operand_cycles
+            data = self.data = (self.data if self.data > now else now) + data_cycles
+            return data - 1 + latency_cycles, data - data_cycles + operand_cycles
 
         return ask
 
