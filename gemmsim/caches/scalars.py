@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from gemmsim.caches.reuse import Capacity
 from gemmsim.device import Device
+from gemmsim.errors import read_toml
 from gemmsim.kernels import Kernel
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling
@@ -23,7 +23,7 @@ FILE = Path(__file__).parents[1] / "data" / "caches.toml"
 @cache
 def scalars() -> dict[str, dict[str, Any]]:
     """The tables of data/caches.toml."""
-    return tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return read_toml(FILE)
 
 
 def l2_capacity(device: Device) -> Capacity:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 
 from gemmsim.banks import PASS_BYTES
 from gemmsim.device import DATA, Capability
-from gemmsim.errors import InputError
+from gemmsim.errors import InputError, read_toml
 
 FILE = DATA / "clblast.toml"
 
@@ -51,6 +50,6 @@ class Constants:
 @cache
 def constants() -> Constants:
     """Those that are shipped."""
-    tables = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    tables = read_toml(FILE)
     parts = {name: value for part in ("fitted", "compiled", "chosen") for name, value in tables[part].items()}
     return Constants(**parts, bank_bytes_per_clock=tables["bank_bytes_per_clock"])

@@ -6,7 +6,6 @@ the kernels of shipped records that are not held out: the registers of a thread,
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ import numpy as np
 
 from gemmsim.device import DATA
 from gemmsim.elementwise import either, larger, smaller, some_array
+from gemmsim.errors import read_toml
 from gemmsim.problem import Count, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
 
@@ -138,5 +138,5 @@ def held(kernel: Traits, tiling: Tiling, widths: Accesses) -> dict[str, Count]:
 @cache
 def needs() -> dict[str, Mapping[str, float]]:
     """{kernel: {what a thread holds: registers for each}}."""
-    found = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    found = read_toml(FILE)
     return {name: row for name, row in found.items() if isinstance(row, dict)}

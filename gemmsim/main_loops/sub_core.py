@@ -10,13 +10,12 @@ the same at the same time, so each has its share of the banks. No constant here 
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 
 from gemmsim.device import DATA
-from gemmsim.errors import InputError, require
+from gemmsim.errors import InputError, read_toml, require
 from gemmsim.machine_code.encoding import NO_BARRIER
 from gemmsim.machine_code.main_loop import MainLoop
 from gemmsim.machine_code.sass import Instruction
@@ -59,7 +58,7 @@ class Latencies:
 @cache
 def latencies(of: str = "hopper") -> Latencies:
     """The latencies of an architecture; InputError where none are known."""
-    rows = tomllib.loads((DATA / "latencies.toml").read_text(encoding="utf-8"))
+    rows = read_toml(DATA / "latencies.toml")
     if of not in rows:
         raise InputError(f"no latencies of {of}; known: {', '.join(rows)}")
     return Latencies(**rows[of])

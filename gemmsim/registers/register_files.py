@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
 from gemmsim.device import DATA, Capability, capability
-from gemmsim.errors import InputError, require
+from gemmsim.errors import InputError, read_toml, require
 from gemmsim.tiling import WARP_SIZE
 
 CACHES = ("slot", "bank and slot")
@@ -78,4 +77,4 @@ def _register_file(found: Capability) -> RegisterFile:
 
 @cache
 def _rows() -> Mapping[str, Any]:
-    return tomllib.loads((DATA / "register_files.toml").read_text(encoding="utf-8"))
+    return read_toml(DATA / "register_files.toml")
