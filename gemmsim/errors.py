@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import errno
 import reprlib
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,12 +76,6 @@ def reading(path: str | Path) -> Iterator[None]:
         yield
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise InputError(f"{path} is damaged: {error}") from None
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a file of ours; InputError where it is damaged."""
-    with reading(path):
-        return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def short(value: Any) -> str:

@@ -10,10 +10,10 @@ import numpy as np
 
 from gemmsim.caches.reuse import Capacity
 from gemmsim.device import Device
-from gemmsim.errors import read_toml
 from gemmsim.kernels import Kernel
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling
+from gemmsim.toml_files import read_toml
 
 BURST_BYTES = 64
 """What memory delivers at least, two sectors."""

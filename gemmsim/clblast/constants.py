@@ -8,7 +8,8 @@ from functools import cache
 
 from gemmsim.banks import PASS_BYTES
 from gemmsim.device import DATA, Capability
-from gemmsim.errors import InputError, read_toml
+from gemmsim.errors import InputError
+from gemmsim.toml_files import read_toml
 
 FILE = DATA / "clblast.toml"
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from gemmsim.device import DATA
 from gemmsim.elementwise import either, larger, smaller, some_array
-from gemmsim.errors import read_toml
 from gemmsim.problem import Count, ceil_div
 from gemmsim.tiling import WARP_SIZE, Tiling
+from gemmsim.toml_files import read_toml
 
 FILE = DATA / "register_needs.toml"
 MOST_REGISTERS = 255

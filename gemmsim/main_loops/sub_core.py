@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 
 from gemmsim.device import DATA
-from gemmsim.errors import InputError, read_toml, require
+from gemmsim.errors import InputError, require
 from gemmsim.machine_code.encoding import NO_BARRIER
 from gemmsim.machine_code.main_loop import MainLoop
 from gemmsim.machine_code.sass import Instruction
 from gemmsim.main_loops.port_streams import held_cycles, other_instructions, simulate_loops, stream_of_loop
 from gemmsim.registers.register_files import RegisterFile, register_file
+from gemmsim.toml_files import read_toml
 
 WARM_PASSES, PASSES = 4, 8
 """Passes of a warp, on average, before the count begins, and in it: even, since those with two stages can alternate."""

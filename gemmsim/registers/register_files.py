@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any
 
 from gemmsim.device import DATA, Capability, capability
-from gemmsim.errors import InputError, read_toml, require
+from gemmsim.errors import InputError, require
 from gemmsim.tiling import WARP_SIZE
+from gemmsim.toml_files import read_toml
 
 CACHES = ("slot", "bank and slot")
 LASTING = ("instruction", "read")
