@@ -35,8 +35,8 @@ PACKED = {".gz": gzip.decompress, ".xz": lzma.decompress}
 MAY_BE_HEAVY = {"console", "show", "plots", "report"}
 
 LAYERS = (
-    "streams", "errors", "toml_files", "expressions", "units", "notebook", "elementwise", "problem", "rules", "tiling", "device",
-    "occupancy", "kernels", "register_table", "banks", "older_banks", "calibration", "coalescing", "patterns",
+    "streams", "errors", "toml_files", "expressions", "units", "notebook", "elementwise", "problem", "rules", "tiling",
+    "device", "occupancy", "kernels", "register_table", "banks", "older_banks", "calibration", "coalescing", "patterns",
     "pattern_files", "accesses", "traffic", "caches", "registers", "machine_code", "main_loops", "roofline", "pipeline",
     "analytic", "predict", "simulated_times", "routes", "explain", "rearrange", "records", "record_files", "held_out",
     "compare", "clblast", "whole_files", "ladder", "search", "scenes", "options", "answers", "gpu", "measure",
