@@ -9,9 +9,6 @@ warps: when each block of one multiprocessor ends shows whom it prefers. Every s
 
 from __future__ import annotations
 
-import argparse
-import gzip
-import json
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from campaigns.core_loop_bodies import GLOBAL_VALUES, KINDS, LANES, LOOPS, MOST_THREADS, SHARED_WORDS, Loop, source
-from campaigns.core_loops import DEVICE, GLOBAL_WORDS, MEASURED, PROGRAMS, ROW_BYTES
+from campaigns.core_loops import DEVICE, GLOBAL_WORDS, MEASURED, PROGRAMS, ROW_BYTES, write
 from gemmsim.device import device
 from gemmsim.errors import MachineError
 from gemmsim.gpu.compile import Cubin, cache_folder, compile_kernel
@@ -143,15 +140,7 @@ def programs() -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Write the records, or the programs."""
-    parser = argparse.ArgumentParser(prog="campaigns.core_blocks", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--programs", action="store_true", help="the programs of the loops, without a GPU")
-    of_programs = parser.parse_args().programs
-    found = programs() if of_programs else measure()
-    text = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in found).encode()
-    if of_programs:
-        BLOCKS_PROGRAMS.write_bytes(gzip.compress(text, mtime=0))
-    else:
-        BLOCKS_MEASURED.write_bytes(text)
+    write("core_blocks", __doc__, (measure, BLOCKS_MEASURED), (programs, BLOCKS_PROGRAMS))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import argparse
 import gzip
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,10 @@ REPEATS = 7
 GLOBAL_WORDS = 2**20
 ROW_BYTES = 24
 WORDS_BACK = MOST_THREADS * ROW_BYTES // 4 + SHARED_WORDS
+
+
+Made = tuple[Callable[[], Iterator[dict[str, Any]]], Path]
+"""What makes lines of a file, and the file."""
 
 
 class _Source(Kernel):
@@ -136,15 +140,16 @@ def programs() -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Write the records, or the programs."""
-    parser = argparse.ArgumentParser(prog="campaigns.core_loops", description=(__doc__ or "").split("\n", 1)[0])
+    write("core_loops", __doc__, (measure, MEASURED), (programs, PROGRAMS))
+
+
+def write(name: str, about: str | None, measured: Made, of_programs: Made) -> None:
+    """What a campaign does from its command line: its records to their file, or its programs, compressed, to theirs."""
+    parser = argparse.ArgumentParser(prog=f"campaigns.{name}", description=(about or "").split("\n", 1)[0])
     parser.add_argument("--programs", action="store_true", help="the programs of the loops, without a GPU")
-    of_programs = parser.parse_args().programs
-    found = programs() if of_programs else measure()
-    text = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in found).encode()
-    if of_programs:
-        PROGRAMS.write_bytes(gzip.compress(text, mtime=0))
-    else:
-        MEASURED.write_bytes(text)
+    make, path = of_programs if parser.parse_args().programs else measured
+    text = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in make()).encode()
+    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 if __name__ == "__main__":
