@@ -39,7 +39,7 @@ from gemmsim.gpu.disassemble import disassembled_file
 from gemmsim.gpu.environment import software, under_load
 from gemmsim.gpu.session import Gpu
 from gemmsim.kernels import Kernel, Launch
-from gemmsim.pipeline.program import program_of
+from gemmsim.pipeline.program import Step, Steps, program_of
 from gemmsim.pipeline.programs import rounded
 from gemmsim.registers.register_files import register_file
 
@@ -136,6 +136,11 @@ def programs() -> Iterator[dict[str, Any]]:
         program = rounded(program_of(functions[f"loop_{loop.number}"], file, loop.merged))
         kept = {"loop": program["loop"], "source": program["source"]}
         yield {"loop": loop.name, "source": of, "compiler": cubin.compiler, "program": kept}
+
+
+def steps_of(rows: Sequence[Sequence[Any]]) -> Steps:
+    """The steps of a loop as its file has them."""
+    return tuple(Step(issue, ready, tuple(waits), *rest) for issue, ready, waits, *rest in rows)
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ writes these weights, of points that are not held out.
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from gemmsim.predict import Prediction, predict
 from gemmsim.problem import Problem
 from gemmsim.simulated_times import simulated_s
 from gemmsim.tiling import Tiling
+from gemmsim.toml_files import read_toml
 
 if TYPE_CHECKING:
     from gemmsim.pipeline.program import Program
@@ -79,10 +79,7 @@ def both_s(simulated_s: float, analytic_s: float, kernel: str, share: float = 1.
 def weights() -> dict[str, float]:
     """{kernel: the simulated route's weight}, from 0 to 1; both count alike for one that is missing. InputError for a
     file that says anything else."""
-    try:
-        found = tomllib.loads(WEIGHTS.read_text(encoding="utf-8"))
-    except (ValueError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{WEIGHTS}: {error}") from None
+    found = read_toml(WEIGHTS)
     for name, value in found.items():
         if not isinstance(value, int | float) or not 0 <= value <= 1:
             raise InputError(f"{WEIGHTS}: {name} {value!r}; allowed: 0 to 1")

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from campaigns.core_loop_bodies import ACCESSES, KINDS, LOOPS, source_hash
-from campaigns.core_loops import DEVICE, MEASURED, PROGRAMS, SUB_CORES, cycles_of_pass
+from campaigns.core_loops import DEVICE, MEASURED, PROGRAMS, SUB_CORES, cycles_of_pass, steps_of
 from gemmsim.calibration import calibration
 from gemmsim.device import device
 from gemmsim.pipeline.multiprocessor import DATA, run
-from gemmsim.pipeline.program import Step
 from gemmsim.pipeline.timing import timing
 from gemmsim.pipeline.work import Work
 
@@ -33,7 +32,7 @@ COPIES = {name for name, each in KINDS.items() if each.action == "global_copy"}
 
 def simulated(loop, warps):
     """Cycles of a pass with so many warps on each sub-core."""
-    steps = tuple(Step(*step[:2], tuple(step[2]), *step[3:]) for step in BODIES[loop.name]["program"]["loop"])
+    steps = steps_of(BODIES[loop.name]["program"]["loop"])
     few, many = (
         run(Work((), steps, (), count, 1, 1, SUB_CORES * warps), loop.costs, AT).cycles for count in (FEW, MANY)
     )

@@ -9,7 +9,6 @@ Rates are measured ones (`calibration/`); what is left open are the named scalar
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -29,6 +28,7 @@ from gemmsim.kernels import Kernel, Widths
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
 from gemmsim.problem import Problem, ceil_div, common_power
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
+from gemmsim.toml_files import read_toml
 
 SCALARS = DATA / "rounds.toml"
 UNROLLED = 16
@@ -66,8 +66,9 @@ class Scalars:
 @cache
 def scalars() -> Scalars:
     """The shipped scalars."""
+    found = read_toml(SCALARS)
     with reading(SCALARS):
-        return Scalars(**tomllib.loads(SCALARS.read_text(encoding="utf-8")))
+        return Scalars(**found)
 
 
 class SharedWork(NamedTuple):

@@ -11,18 +11,18 @@ bars are those of that GPU predicted without its own: wider, and a guess where t
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gemmsim.calibration import calibration
 from gemmsim.device import DATA
 from gemmsim.errors import reading
 from gemmsim.predict import Prediction
 from gemmsim.routes import route_of
+from gemmsim.toml_files import read_toml
 
 FILE = DATA / "error_bars.toml"
 PROMISED = 0.90
@@ -146,8 +146,8 @@ def read_factors(path: Path = FILE) -> dict[str, Factors]:
     """The sets of factors of a file; none where there is no file. InputError for one that is damaged."""
     if not path.is_file():
         return {}
+    content = read_toml(path)
     with reading(path):
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         return {
             name: {kernel: {kind: Factor(**each) for kind, each in kinds.items()} for kernel, kinds in kernels.items()}
             for name, kernels in content.items()
