@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from gemmsim.coalescing import LINE_BYTES
+from gemmsim.pipeline.costs import Cost, Costs
 from gemmsim.pipeline.program import Action
-from gemmsim.pipeline.timing import Cost, Costs, Timing
+from gemmsim.pipeline.timing import Timing
 
 MULTIPLIER, INCREMENT, MODULUS = 1664525, 1013904223, 2**32
 """The linear congruential generator of Knuth and Lewis: no two loads are equally far from memory."""
@@ -23,8 +25,20 @@ COPY_CYCLES = 1.7
 UNKNOWN = Cost()
 """Of a request of which nothing is known."""
 Request = Callable[..., tuple[float, float]]
-"""Asks at a cycle, so many passes before the last one; tells when the result is there (of a copy, what it wrote), and
-when the operands have been read."""
+"""Asks at a cycle, so many passes before the last one, for a warp; tells when the result is there (of a copy, what it
+wrote), and when the operands have been read."""
+
+
+class Asker(NamedTuple):
+    """Who asks: a warp by its number in its block, and the block by its place among those at once, and by how many have
+    had that place before."""
+
+    place: int = 0
+    turn: int = 0
+    warp: int = 0
+
+
+NOBODY = Asker()
 
 
 def whole_lines(registers: int) -> Cost:
@@ -40,10 +54,15 @@ class Memory:
         self.data = self.tags = self.below = 0.0
         self.random = 1
 
-    def request(self, action: Action, registers: int) -> Request:
-        """What one instruction asks for, again and again."""
+    def cost(self, action: str, registers: int, turn: int = 0) -> Cost:
+        """Of the accesses of a kind and width, the one in turn; again the first after the last."""
+        found = self.costs.get((action, registers))
+        return found[turn % len(found)] if found else UNKNOWN
+
+    def request(self, action: Action, registers: int, turn: int = 0) -> Request:
+        """What the instruction whose turn it is asks for, again and again."""
         timing = self.timing
-        cost = self.costs.get((action, registers), UNKNOWN)
+        cost = self.cost(action, registers, turn)
         match action:
             case "shared_load" | "shared_store":
                 return self._shared(cost.wavefronts, timing.shared_load_cycles[registers])
@@ -54,18 +73,18 @@ class Memory:
             case "partial_store":
                 return self._store(whole_lines(registers))
             case "global_copy":
-                source = self.costs.get(("global_copy_source", registers), UNKNOWN)
+                source = self.cost("global_copy_source", registers, turn)
                 return self._copy(source, cost, registers)
             case "global_store":
                 return self._store(cost)
-        farther = timing.cold_share * max(0.0, timing.cold_cycles - timing.global_cycles)
+        farther = max(timing.cold_share) * max(0.0, timing.cold_cycles - timing.global_cycles)
         fixed = {"local": timing.l1_cycles, "atomic": timing.atomic_cycles + farther}.get(action, timing.other_cycles)
-        return lambda now, left=0: (now + fixed, now + timing.operand_cycles)
+        return lambda now, left=0, asker=NOBODY: (now + fixed, now + timing.operand_cycles)
 
     def _shared(self, data_cycles: float, latency_cycles: float) -> Request:
         operand_cycles = self.timing.operand_cycles
 
-        def ask(now: float, left: int = 0) -> tuple[float, float]:
+        def ask(now: float, left: int = 0, asker: Asker = NOBODY) -> tuple[float, float]:
             data = self.data = (self.data if self.data > now else now) + data_cycles
             return data - 1 + latency_cycles, data - data_cycles + operand_cycles
 
@@ -77,12 +96,12 @@ class Memory:
         data_cycles = cost.wavefronts
         fetch = self._fetch(missed, cost)
 
-        def ask(now: float, left: int = 0) -> tuple[float, float]:
+        def ask(now: float, left: int = 0, asker: Asker = NOBODY) -> tuple[float, float]:
             looked_up = self.tags = (self.tags if self.tags > now else now) + cost.lookups
             data = self.data if self.data > looked_up else looked_up
             self.data = data + data_cycles
             there = self.data + timing.l1_cycles
-            if missed and (fetched := fetch(looked_up, left)) > there:
+            if missed and (fetched := fetch(looked_up, left, asker)) > there:
                 there = fetched
             return there, looked_up + timing.operand_cycles
 
@@ -92,17 +111,17 @@ class Memory:
         fetch = self._fetch(source.bytes * self.timing.l1_misses, source)
         tag_cycles = source.lookups if registers == 4 else max(source.lookups, source.places) + COPY_CYCLES
 
-        def ask(now: float, left: int = 0) -> tuple[float, float]:
+        def ask(now: float, left: int = 0, asker: Asker = NOBODY) -> tuple[float, float]:
             looked_up = self.tags = (self.tags if self.tags > now else now) + tag_cycles
             self.data = max(self.data, now) + target.wavefronts
-            return fetch(looked_up, left), looked_up + self.timing.operand_cycles
+            return fetch(looked_up, left, asker), looked_up + self.timing.operand_cycles
 
         return ask
 
     def _store(self, cost: Cost) -> Request:
         cycles = cost.bytes * self.timing.store_cycles_per_byte
 
-        def ask(now: float, left: int = 0) -> tuple[float, float]:
+        def ask(now: float, left: int = 0, asker: Asker = NOBODY) -> tuple[float, float]:
             looked_up = self._look_up(cost, now)
             self.below = max(self.below, looked_up) + cycles
             read = looked_up + self.timing.operand_cycles
@@ -120,20 +139,30 @@ class Memory:
         self.tags = max(self.tags, now) + cost.lookups
         return self.tags
 
-    def _fetch(self, bytes_: float, cost: Cost) -> Callable[[float, int], float]:
-        """What tells when so many bytes are there from below L1."""
+    def _fetch(self, bytes_: float, cost: Cost) -> Callable[[float, int, Asker], float]:
+        """What tells when so many bytes are there from below L1.
+
+        What L2 has not held waits for memory, whoever of those that share the tile was the first to ask; all others
+        find it on its way. The blocks of this multiprocessor stand for all that share it.
+        """
         moved_cycles = bytes_ * self.timing.load_cycles_per_byte
         # Of so many places the slowest counts, whoever was the first to miss it.
         power = 1 / cost.places if cost.places else math.inf
         timing, passes_apart = self.timing, cost.passes_apart
-        shares = timing.cold_share, timing.cold_share * (1 - cost.along_k)
-        warm, cold = (timing.global_cycles, timing.global_tail_cycles), (timing.cold_cycles, timing.cold_tail_cycles)
+        of_a = cost.operand == "a"
+        share, sharers = (max(each) if cost.operand == "c" else each[not of_a] for each in (timing.cold_share, timing.sharers))
+        on_its_way: dict[tuple[int, int, int, int], float] = {}
 
-        def there(now: float, left: int) -> float:
+        def there(now: float, left: int, asker: Asker) -> float:
             self.below = (self.below if self.below > now else now) + moved_cycles
             late = -math.log1p(-(self.draw() ** power))
-            share = shares[left % passes_apart != 0]
-            least_cycles, tail_cycles = cold if share and self.draw() < share else warm
-            return self.below + least_cycles + late * tail_cycles
+            warm = self.below + timing.global_cycles + late * timing.global_tail_cycles
+            if not share or left % passes_apart or self.draw() >= share:
+                return warm
+            asked = left, asker.turn, asker.warp, int(asker.place / sharers)
+            if asked in on_its_way:
+                return max(warm, on_its_way[asked])
+            cold = on_its_way[asked] = self.below + timing.cold_cycles + late * timing.cold_tail_cycles
+            return cold
 
         return there

@@ -11,16 +11,17 @@ stays the first. Huerta et al., "Analyzing Modern NVIDIA GPU Cores" (arXiv 2503.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
 from gemmsim.main_loops.sub_core import SCOREBOARDS
-from gemmsim.pipeline.memory import Memory, Request
+from gemmsim.pipeline.costs import Costs
+from gemmsim.pipeline.memory import Asker, Memory, Request
 from gemmsim.pipeline.program import Action, Step, Steps
-from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Costs, Timing
+from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
 
 SUB_CORES = 4
@@ -72,7 +73,7 @@ class _Warp:
 
     block: _Block
     core: _SubCore
-    age: int
+    asker: Asker
     ready: float
     left: int
     next: _Ready
@@ -110,21 +111,35 @@ class _Multiprocessor:
     def __init__(self, work: Work, costs: Costs, timing: Timing, watch: Watch | None) -> None:
         self.work, self.timing, self.watch = work, timing, watch
         self.memory = Memory(costs, timing)
-        numbers = count()
-        self.parts = [
-            [self.prepared(next(numbers), each) for step in work.part(part) for each in in_time(step)]
-            for part in range(3)
-        ]
-        steps = sum(map(len, self.parts))
+        self.parts = self.prepared()
+        steps = sum(map(len, self.parts[0]))
         self.cores = [_SubCore(number, [None] * steps) for number in range(SUB_CORES)]
         self.due = [math.inf] * SUB_CORES
         self.started = 0
         self.arrivals = 0.0
         self.block_ends: list[float] = []
 
-    def prepared(self, number: int, step: Step) -> _Ready:
+    def prepared(self) -> list[list[list[_Ready]]]:
+        """The three parts as each warp of a block runs them: some warps have no lane in some accesses."""
+        parts: list[list[list[_Ready]]] = [[] for _ in range(self.work.warps)]
+        numbers = count()
+        for part in range(3):
+            for of_warp in parts:
+                of_warp.append([])
+            turns: dict[tuple[str, int], int] = defaultdict(int)
+            for step in (each for step in self.work.part(part) for each in in_time(step)):
+                number, of = next(numbers), (step.action, step.registers)
+                taking = self.memory.cost(*of, turns[of]).warps
+                ready = self.ready(number, step, turns[of])
+                idle = self.ready(number, step._replace(action="", written=-1, read=-1)) if taking else ready
+                turns[of] += 1
+                for warp, of_warp in enumerate(parts):
+                    of_warp[part].append(ready if not taking or taking[warp] else idle)
+        return parts
+
+    def ready(self, number: int, step: Step, turn: int = 0) -> _Ready:
         asks = step.action and step.action not in CONTROL
-        request = self.memory.request(step.action, step.registers) if asks else None
+        request = self.memory.request(step.action, step.registers, turn) if asks else None
         late = step.ffma * self.timing.ffma_late_cycles
         issue_cycles, ready_cycles = step.issue_cycles + late, step.ready_cycles + late
         return _Ready(number, issue_cycles, ready_cycles, step.waits, request, step.written, step.read, step)
@@ -163,7 +178,8 @@ class _Multiprocessor:
         self.started += 1
         for number in range(self.work.warps):
             core = min(self.cores, key=lambda each: len(each.warps))
-            warp = _Warp(block, core, block.number * self.work.warps + number, now, self.work.passes, NOTHING)
+            turn, place = divmod(block.number, self.work.resident)
+            warp = _Warp(block, core, Asker(place, turn, number), now, self.work.passes, NOTHING)
             if self.settle(warp):
                 continue
             self.expect(warp, core, now)
@@ -179,7 +195,7 @@ class _Multiprocessor:
         seen = self.watch and waited(warp, step)
         warp.ready = now + ready_cycles
         if request:
-            there, taken = request(end, warp.left)
+            there, taken = request(end, warp.left, warp.asker)
             core.left.append(taken - self.timing.operand_cycles)
             if step.action == "global_copy":
                 warp.copied = max(warp.copied, there)
@@ -192,7 +208,7 @@ class _Multiprocessor:
             self.control(warp, step, end)
         if self.watch and seen:
             lap = self.work.passes - warp.left if warp.part == 1 else -1
-            of = warp.block.number, warp.age % self.work.warps, core.number
+            of = warp.block.number, warp.asker.warp, core.number
             self.watch(Issued(now, end, *of, step, lap, *seen, done(warp, step, end)))
         warp.at += 1
         if warp.at == len(warp.steps) and self.turn(warp):
@@ -242,11 +258,12 @@ class _Multiprocessor:
 
     def settle(self, warp: _Warp) -> bool:
         """Move a warp on to a part that has steps; whether there is none."""
-        while warp.part < 3 and (not self.parts[warp.part] or (warp.part == 1 and warp.left <= 0)):
+        parts = self.parts[warp.asker.warp]
+        while warp.part < 3 and (not parts[warp.part] or (warp.part == 1 and warp.left <= 0)):
             warp.part += 1
         if warp.part == 3:
             return True
-        warp.steps = self.parts[warp.part]
+        warp.steps = parts[warp.part]
         return False
 
     def end_warp(self, warp: _Warp, now: float) -> None:
@@ -292,9 +309,16 @@ class _Multiprocessor:
 def busy_cycles(loop: Steps, costs: Costs) -> float:
     """Cycles of a multiprocessor that a warp takes of what is asked most in a pass of a loop: the issue slots of all
     sub-cores, the lookups of tags, or the data stage. No number of warps goes round faster."""
-    asked = [(costs[step.action, step.registers], step) for step in loop if (step.action, step.registers) in costs]
-    lookups = sum(cost.lookups for cost, step in asked if step.action.startswith("global"))
-    data = sum(cost.wavefronts for cost, step in asked if step.action in DATA)
+    turns: dict[tuple[str, int], int] = defaultdict(int)
+    lookups = data = 0.0
+    for step in loop:
+        of = step.action, step.registers
+        if each := costs.get(of):
+            cost = each[turns[of] % len(each)]
+            taking = sum(cost.warps) / len(cost.warps) if cost.warps else 1.0
+            lookups += taking * cost.lookups * step.action.startswith("global")
+            data += taking * cost.wavefronts * (step.action in DATA)
+            turns[of] += 1
     return max(sum(step.issue_cycles for step in loop) / SUB_CORES, lookups, data)
 
 
