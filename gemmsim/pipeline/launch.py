@@ -21,7 +21,7 @@ from gemmsim.pipeline.costs import Costs, costs
 from gemmsim.pipeline.multiprocessor import Ran, busy_cycles, run
 from gemmsim.pipeline.program import Program, Steps
 from gemmsim.pipeline.timing import Shares, Timing, timing
-from gemmsim.pipeline.waves import Wave, busiest, cold_share, first_wave, read_ahead, sharers
+from gemmsim.pipeline.waves import Wave, busiest, cold_share, first_wave, read_ahead
 from gemmsim.pipeline.work import Work
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import Tiling, grid
@@ -77,7 +77,6 @@ def simulate_launch(
     cost, base = costs(problem, kernel, tiling, blocks <= device.sms), timing(device, known)
     first = first_wave(blocks, blocks_per_sm, device)
     resident, at_once = first.resident, first.resident * device.sms
-    base = base.with_(sharers=sharers(problem, tiling, min(blocks, at_once)))
     loaded_bytes = loaded_bytes_of(problem, kernel, tiling)
     depth = grid(problem, tiling).steps * tiling.block_k if kernel.staged else problem.k
     passes, left_over = program.passes(float(tiling.thread_m * tiling.thread_n * depth))
@@ -144,6 +143,7 @@ def below(
         cold_tail_cycles=cold_tail,
         cold_share=wave.cold,
         load_cycles_per_byte=max(alone, l2, same, dram),
+        line_cycles=max(known.l2_line_alone_cycles or 0.0, share * (known.l2_line_cycles or 0.0)),
         store_cycles_per_byte=max(written_alone, base.store_cycles_per_byte * share),
         l1_misses=min(1.0, filled / max(1.0, loaded_bytes)),
     )

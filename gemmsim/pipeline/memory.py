@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 from gemmsim.coalescing import LINE_BYTES
 from gemmsim.pipeline.costs import Cost, Costs
@@ -22,28 +21,24 @@ COPY_CYCLES = 1.7
 """What a copy through L1 takes of the tags beyond a cycle for each place that it reads: on an H200, of 4 bytes a lane
 2.7 cycles in all where that is one place, 3.7 where two, 5.2 to 6.1 where four; in those loops of
 `campaigns/core_loops.py` whose lines L1 holds 2.4, 3.4 and 4.6."""
+SLOWER_CYCLES = {1: 2.0, 2: 2.0, 4: 3.0}
+"""What a further wavefront adds to the latency of a shared load, by registers moved: on an H200 a load of a word takes
+2 cycles more with a conflict of two lanes, 6 with one of four; of four words 6 less where lanes share half of them."""
 UNKNOWN = Cost()
 """Of a request of which nothing is known."""
 Request = Callable[..., tuple[float, float]]
-"""Asks at a cycle, so many passes before the last one, for a warp; tells when the result is there (of a copy, what it
-wrote), and when the operands have been read."""
-
-
-class Asker(NamedTuple):
-    """Who asks: a warp by its number in its block, and the block by its place among those at once, and by how many have
-    had that place before."""
-
-    place: int = 0
-    turn: int = 0
-    warp: int = 0
-
-
-NOBODY = Asker()
+"""Asks at a cycle, so many passes before the last one; tells when the result is there (of a copy, what it wrote), and
+when the operands have been read."""
 
 
 def whole_lines(registers: int) -> Cost:
     """The cost of a request whose lanes are neighbours, such as one of partial sums."""
     return Cost(registers, registers, LINE_BYTES * registers, registers)
+
+
+def latency_cycles(timing: Timing, wavefronts: float, registers: int) -> float:
+    """From the begin of a shared load to when its result is there, so many wavefronts being served for it."""
+    return timing.shared_load_cycles[registers] - 1 + (wavefronts - registers) * SLOWER_CYCLES[registers]
 
 
 class Memory:
@@ -65,7 +60,7 @@ class Memory:
         cost = self.cost(action, registers, turn)
         match action:
             case "shared_load" | "shared_store":
-                return self._shared(cost.wavefronts, timing.shared_load_cycles[registers])
+                return self._shared(cost.wavefronts, latency_cycles(timing, cost.wavefronts, registers))
             case "global_load" if (action, registers) in self.costs:
                 return self._load(cost, timing.l1_misses)
             case "global_load":
@@ -79,14 +74,15 @@ class Memory:
                 return self._store(cost)
         farther = max(timing.cold_share) * max(0.0, timing.cold_cycles - timing.global_cycles)
         fixed = {"local": timing.l1_cycles, "atomic": timing.atomic_cycles + farther}.get(action, timing.other_cycles)
-        return lambda now, left=0, asker=NOBODY: (now + fixed, now + timing.operand_cycles)
+        return lambda now, left=0: (now + fixed, now + timing.operand_cycles)
 
     def _shared(self, data_cycles: float, latency_cycles: float) -> Request:
         operand_cycles = self.timing.operand_cycles
 
-        def ask(now: float, left: int = 0, asker: Asker = NOBODY) -> tuple[float, float]:
-            data = self.data = (self.data if self.data > now else now) + data_cycles
-            return data - 1 + latency_cycles, data - data_cycles + operand_cycles
+        def ask(now: float, left: int = 0) -> tuple[float, float]:
+            begin = self.data if self.data > now else now
+            self.data = begin + data_cycles
+            return begin + latency_cycles, begin + operand_cycles
 
         return ask
 
@@ -96,12 +92,12 @@ class Memory:
         data_cycles = cost.wavefronts
         fetch = self._fetch(missed, cost)
 
-        def ask(now: float, left: int = 0, asker: Asker = NOBODY) -> tuple[float, float]:
+        def ask(now: float, left: int = 0) -> tuple[float, float]:
             looked_up = self.tags = (self.tags if self.tags > now else now) + cost.lookups
             data = self.data if self.data > looked_up else looked_up
             self.data = data + data_cycles
             there = self.data + timing.l1_cycles
-            if missed and (fetched := fetch(looked_up, left, asker)) > there:
+            if missed and (fetched := fetch(looked_up, left)) > there:
                 there = fetched
             return there, looked_up + timing.operand_cycles
 
@@ -111,17 +107,17 @@ class Memory:
         fetch = self._fetch(source.bytes * self.timing.l1_misses, source)
         tag_cycles = source.lookups if registers == 4 else max(source.lookups, source.places) + COPY_CYCLES
 
-        def ask(now: float, left: int = 0, asker: Asker = NOBODY) -> tuple[float, float]:
+        def ask(now: float, left: int = 0) -> tuple[float, float]:
             looked_up = self.tags = (self.tags if self.tags > now else now) + tag_cycles
             self.data = max(self.data, now) + target.wavefronts
-            return fetch(looked_up, left, asker), looked_up + self.timing.operand_cycles
+            return fetch(looked_up, left), looked_up + self.timing.operand_cycles
 
         return ask
 
     def _store(self, cost: Cost) -> Request:
         cycles = cost.bytes * self.timing.store_cycles_per_byte
 
-        def ask(now: float, left: int = 0, asker: Asker = NOBODY) -> tuple[float, float]:
+        def ask(now: float, left: int = 0) -> tuple[float, float]:
             looked_up = self._look_up(cost, now)
             self.below = max(self.below, looked_up) + cycles
             read = looked_up + self.timing.operand_cycles
@@ -139,30 +135,20 @@ class Memory:
         self.tags = max(self.tags, now) + cost.lookups
         return self.tags
 
-    def _fetch(self, bytes_: float, cost: Cost) -> Callable[[float, int, Asker], float]:
-        """What tells when so many bytes are there from below L1.
-
-        What L2 has not held waits for memory, whoever of those that share the tile was the first to ask; all others
-        find it on its way. The blocks of this multiprocessor stand for all that share it.
-        """
-        moved_cycles = bytes_ * self.timing.load_cycles_per_byte
+    def _fetch(self, bytes_: float, cost: Cost) -> Callable[[float, int], float]:
+        """What tells when so many bytes are there from below L1."""
+        timing, passes_apart = self.timing, cost.passes_apart
+        lines = max(cost.places, cost.bytes / LINE_BYTES) * timing.l1_misses
+        moved_cycles = max(bytes_ * timing.load_cycles_per_byte, lines * timing.line_cycles)
         # Of so many places the slowest counts, whoever was the first to miss it.
         power = 1 / cost.places if cost.places else math.inf
-        timing, passes_apart = self.timing, cost.passes_apart
-        of_a = cost.operand == "a"
-        share, sharers = (max(each) if cost.operand == "c" else each[not of_a] for each in (timing.cold_share, timing.sharers))
-        on_its_way: dict[tuple[int, int, int, int], float] = {}
+        share = timing.cold_share[cost.operand != "a"]
+        warm, cold = (timing.global_cycles, timing.global_tail_cycles), (timing.cold_cycles, timing.cold_tail_cycles)
 
-        def there(now: float, left: int, asker: Asker) -> float:
+        def there(now: float, left: int) -> float:
             self.below = (self.below if self.below > now else now) + moved_cycles
             late = -math.log1p(-(self.draw() ** power))
-            warm = self.below + timing.global_cycles + late * timing.global_tail_cycles
-            if not share or left % passes_apart or self.draw() >= share:
-                return warm
-            asked = left, asker.turn, asker.warp, int(asker.place / sharers)
-            if asked in on_its_way:
-                return max(warm, on_its_way[asked])
-            cold = on_its_way[asked] = self.below + timing.cold_cycles + late * timing.cold_tail_cycles
-            return cold
+            least_cycles, tail_cycles = cold if share and not left % passes_apart and self.draw() < share else warm
+            return self.below + least_cycles + late * tail_cycles
 
         return there

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from gemmsim.main_loops.sub_core import SCOREBOARDS
 from gemmsim.pipeline.costs import Costs
-from gemmsim.pipeline.memory import Asker, Memory, Request
+from gemmsim.pipeline.memory import Memory, Request
 from gemmsim.pipeline.program import Action, Step, Steps
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
@@ -73,7 +73,7 @@ class _Warp:
 
     block: _Block
     core: _SubCore
-    asker: Asker
+    number: int
     ready: float
     left: int
     next: _Ready
@@ -178,8 +178,7 @@ class _Multiprocessor:
         self.started += 1
         for number in range(self.work.warps):
             core = min(self.cores, key=lambda each: len(each.warps))
-            turn, place = divmod(block.number, self.work.resident)
-            warp = _Warp(block, core, Asker(place, turn, number), now, self.work.passes, NOTHING)
+            warp = _Warp(block, core, number, now, self.work.passes, NOTHING)
             if self.settle(warp):
                 continue
             self.expect(warp, core, now)
@@ -195,7 +194,7 @@ class _Multiprocessor:
         seen = self.watch and waited(warp, step)
         warp.ready = now + ready_cycles
         if request:
-            there, taken = request(end, warp.left, warp.asker)
+            there, taken = request(end, warp.left)
             core.left.append(taken - self.timing.operand_cycles)
             if step.action == "global_copy":
                 warp.copied = max(warp.copied, there)
@@ -208,7 +207,7 @@ class _Multiprocessor:
             self.control(warp, step, end)
         if self.watch and seen:
             lap = self.work.passes - warp.left if warp.part == 1 else -1
-            of = warp.block.number, warp.asker.warp, core.number
+            of = warp.block.number, warp.number, core.number
             self.watch(Issued(now, end, *of, step, lap, *seen, done(warp, step, end)))
         warp.at += 1
         if warp.at == len(warp.steps) and self.turn(warp):
@@ -258,7 +257,7 @@ class _Multiprocessor:
 
     def settle(self, warp: _Warp) -> bool:
         """Move a warp on to a part that has steps; whether there is none."""
-        parts = self.parts[warp.asker.warp]
+        parts = self.parts[warp.number]
         while warp.part < 3 and (not parts[warp.part] or (warp.part == 1 and warp.left <= 0)):
             warp.part += 1
         if warp.part == 3:
@@ -325,12 +324,14 @@ def busy_cycles(loop: Steps, costs: Costs) -> float:
 def in_time(step: Step) -> Iterator[Step]:
     """A step as it is issued: what asks memory after other instructions by itself, so that all requests of a
     multiprocessor are met in the order of their times."""
-    before = step.issue_cycles - 1
-    if before > 1 and step.action:
-        yield Step(before, before, step.waits, ffma=step.ffma, instructions=max(0, step.instructions - 1))
-        after = max(1.0, step.ready_cycles - before)
+    before = step.ready_cycles - step.after_cycles
+    if before > 1 and step.action and max(step.instructions, step.issue_cycles) >= 2:
+        slots = min(1.0, step.issue_cycles)
+        yield Step(
+            step.issue_cycles - slots, before, step.waits, ffma=step.ffma, instructions=max(0, step.instructions - 1)
+        )
         yield step._replace(
-            issue_cycles=1.0, ready_cycles=after, waits=(), ffma=0, instructions=min(1, step.instructions)
+            issue_cycles=slots, ready_cycles=step.after_cycles, waits=(), ffma=0, instructions=min(1, step.instructions)
         )
     else:
         yield step

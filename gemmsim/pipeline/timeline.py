@@ -21,7 +21,7 @@ from gemmsim.pipeline.launch import below, loaded_bytes_of
 from gemmsim.pipeline.multiprocessor import SUB_CORES, run
 from gemmsim.pipeline.program import Program, Step
 from gemmsim.pipeline.timing import timing
-from gemmsim.pipeline.waves import cold_share, first_wave, sharers
+from gemmsim.pipeline.waves import cold_share, first_wave
 from gemmsim.pipeline.work import Issued, Work
 from gemmsim.problem import Problem
 from gemmsim.tiling import Tiling, grid
@@ -186,8 +186,7 @@ def timeline(
     if at_once < blocks:
         wave = wave._replace(cold=cold_share(problem, tiling, device, at_once, blocks, at_once))
     moved = cache_traffic(problem, kernel, tiling, device, blocks_per_sm)
-    base = timing(device, known).with_(sharers=sharers(problem, tiling, min(blocks, at_once)))
-    at = below(base, wave, device, known, moved, loaded_bytes_of(problem, kernel, tiling))
+    at = below(timing(device, known), wave, device, known, moved, loaded_bytes_of(problem, kernel, tiling))
     an_iteration = tiling.thread_m * tiling.thread_n * tiling.block_k if kernel.staged else program.loop_ffma
     cost, after = costs(problem, kernel, tiling), program.after(left_over=False)
     passes = WINDOWS * max(1, math.ceil(ITERATIONS * an_iteration / program.loop_ffma))

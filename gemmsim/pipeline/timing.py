@@ -27,15 +27,15 @@ class Shares(NamedTuple):
 class Timing:
     """Cycles of a multiprocessor, and bytes a cycle, as `run` takes them.
 
-    shared_load_cycles     latency of a shared load beyond its wavefronts, by registers moved
+    shared_load_cycles     latency of a shared load whose lanes are neighbours, by registers moved
     l1_cycles              of a global load that hits L1
     global_cycles          of one that misses it, without queues, at least; of a copy too
     global_tail_cycles     what it takes longer on average: exponentially distributed
     cold_share             share of those that L2 misses, of A and of B; of them cold_cycles and cold_tail_cycles are
                            told alike
-    sharers                blocks at once that read the same tile, of A and of B
     l1_misses              share of the bytes of global loads that come from below L1
     load_cycles_per_byte   of the multiprocessor's share of what is below L1, reading; store_ the same writing
+    line_cycles            the same of each line that is asked for, however little of it
     barrier_cycles, arrival_cycles   from the last arrival at a barrier on; between two arrivals
     ffma_late_cycles       that an FFMA takes beyond what the register ports say
     operand_cycles         until a store or a load has read its operands
@@ -60,9 +60,9 @@ class Timing:
     block_start_cycles: float
     block_turnover_cycles: float
     l1_misses: float = 1.0
+    line_cycles: float = 0.0
     global_tail_cycles: float = 0.0
     cold_share: Shares = Shares(0.0, 0.0)
-    sharers: Shares = Shares(1.0, 1.0)
     cold_cycles: float = 0.0
     cold_tail_cycles: float = 0.0
     ffma_late_cycles: float = 0.03
@@ -83,7 +83,7 @@ def timing(device: Device, known: Calibration) -> Timing:
 
     narrow = of("shared_load_latency_32_bit_cycles", 23.0)
     latencies = {
-        width: of(f"shared_load_latency_{32 * width}_bit_cycles", narrow + extra) - (width - 1)
+        width: of(f"shared_load_latency_{32 * width}_bit_cycles", narrow + extra)
         for width, extra in zip(MOVED, (0, 3, 9), strict=True)
     }
     few, many = of("barrier_4_warps_cycles", 20.0), of("barrier_32_warps_cycles", 76.0)

@@ -38,13 +38,6 @@ def first_wave(blocks: int, blocks_per_sm: int, device: Device) -> Wave:
     return Wave(min(blocks_per_sm, ceil_div(blocks, device.sms)), 1, ALL, min(blocks, device.sms))
 
 
-def sharers(problem: Problem, tiling: Tiling, blocks: int) -> Shares:
-    """Blocks that read the same tile, of A and of B, on average over those of the first `blocks` of a launch."""
-    tiles, part = np.divmod(np.arange(blocks), int(tiling.split_k))
-    row, column = (place * tiling.split_k + part for place in place_of(tiles, problem, tiling))
-    return Shares(blocks / len(np.unique(row)), blocks / len(np.unique(column)))
-
-
 def read_ahead(problem: Problem, tiling: Tiling, blocks: int, sms: int) -> Shares:
     """Share of their tiles, of A and of B, that blocks find in L2 since multiprocessors with one block less run ahead.
 
