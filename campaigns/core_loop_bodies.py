@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from gemmsim.banks import async_copy_passes, passes
 from gemmsim.coalescing import l1_wavefronts
-from gemmsim.pipeline.program import Action
 from gemmsim.pipeline.costs import Cost, Costs
+from gemmsim.pipeline.program import Action
 
 SOURCE = Path(__file__).with_name("core_loops.cu")
 """What the generated kernels are made of."""

@@ -149,7 +149,9 @@ class FakeGpu:
             return int(name.rpartition("_")[2]) / 8 * machine.code_line_cycles, 0x41800000
         if name == "gather":
             starts = self.arrays[arguments[-2]]
-            beyond = (32 * warps - 64) * (machine.line_cycles if blocks == self.facts.sms else machine.line_alone_cycles)
+            beyond = (32 * warps - 64) * (
+                machine.line_cycles if blocks == self.facts.sms else machine.line_alone_cycles
+            )
             return steps * (self.latency(starts[:blocks]) + beyond), self.follow(starts[:: warps * 32], steps)
         if name == "spin":
             return steps - OVERHEAD_CYCLES, np.arange(blocks) % self.facts.sms

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.pipeline.costs import Cost, Costs
 from gemmsim.pipeline.memory import Memory, Request
-from gemmsim.pipeline.multiprocessor import CODE_AHEAD, MEMORY_QUEUE, SUB_CORES, in_time, run
+from gemmsim.pipeline.multiprocessor import CODE_AHEAD, MEMORY_QUEUE, run
 from gemmsim.pipeline.program import Action, Step, Steps
-from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Cost, Costs, Timing
+from gemmsim.pipeline.ready import SUB_CORES, in_time
+from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing
 from gemmsim.pipeline.work import Issued, Work
 
 PLAIN = Timing(

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import kernel
-from gemmsim.pipeline.multiprocessor import SUB_CORES, run
+from gemmsim.pipeline.costs import Cost
+from gemmsim.pipeline.multiprocessor import run
 from gemmsim.pipeline.program import Action, Program, Step
+from gemmsim.pipeline.ready import SUB_CORES
 from gemmsim.pipeline.timeline import BUSY, MEANINGS, Interval, flights_of, intervals_of, timeline, window
-from gemmsim.pipeline.timing import Cost, Timing
+from gemmsim.pipeline.timing import Timing
 from gemmsim.pipeline.trace import ON_THE_WAY, chrome_trace
 from gemmsim.pipeline.work import Issued, Work
 from gemmsim.problem import Problem

@@ -61,8 +61,8 @@ def costs(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool = Fals
     Accesses to A and to B alternate evenly, as compilers mix them more or less. Plain numbers, no arrays.
     """
     found: dict[tuple[str, int], list[tuple[float, Cost]]] = defaultdict(list)
-    for name, width_bits, of in (*_shared(problem, kernel, tiling), *_global(problem, kernel, tiling)):
-        each = list(of)
+    for name, width_bits, asked in (*_shared(problem, kernel, tiling), *_global(problem, kernel, tiling)):
+        each = list(asked)
         found[name, width_bits // BITS_OF_REGISTER] += [(turn / len(each), cost) for turn, cost in enumerate(each)]
     ordered = {of: tuple(cost for _, cost in sorted(each, key=lambda turn: turn[0])) for of, each in found.items()}
     for width, alike in _alike(problem, kernel, tiling, slowest).items() if kernel.copies else ():
@@ -95,12 +95,13 @@ def _global(problem: Problem, kernel: Kernel, tiling: Tiling) -> Iterator[tuple[
         yield GLOBAL[access.direction], access.width_bits, of
 
 
-def _by_instruction(operand: str, apart: int, active: NDArray[np.bool_], *asked: NDArray[Any]) -> Iterator[Cost]:
+def _by_instruction(operand: str, apart: int, active: Any, *asked: NDArray[Any]) -> Iterator[Cost]:
     """The cost of each instruction, from who takes part and what each asks for, of the shape (instructions, warps)."""
     taking = active.sum(axis=-1)
     means = [(each * active).sum(axis=-1) / np.maximum(1, taking) for each in asked]
-    for warps, of in zip(active.tolist(), zip(*(mean.tolist() for mean in means), strict=True), strict=True):
-        yield Cost(*of, operand, apart, () if all(warps) else tuple(warps))
+    for warps, *mean in zip(active.tolist(), *(mean.tolist() for mean in means), strict=True):
+        lookups, wavefronts, bytes_, places = mean
+        yield Cost(lookups, wavefronts, bytes_, places, operand, apart, () if all(warps) else tuple(warps))
 
 
 def _of_one_class(problem: Problem, kernel: Kernel, tiling: Tiling) -> list[LaneAddresses]:

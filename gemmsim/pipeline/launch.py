@@ -18,8 +18,9 @@ from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel
 from gemmsim.pipeline.costs import Costs, costs
-from gemmsim.pipeline.multiprocessor import Ran, busy_cycles, run
+from gemmsim.pipeline.multiprocessor import Ran, run
 from gemmsim.pipeline.program import Program, Steps
+from gemmsim.pipeline.ready import busy_cycles
 from gemmsim.pipeline.timing import Shares, Timing, timing
 from gemmsim.pipeline.waves import Wave, busiest, cold_share, first_wave, read_ahead
 from gemmsim.pipeline.work import Work
@@ -91,7 +92,10 @@ def simulate_launch(
     waves = [(first, lives(first.resident, first).cycles)]
     if any(ahead := read_ahead(problem, tiling, min(blocks, at_once), device.sms)):
         # They read what multiprocessors with a block less have read before, unless they would overtake these.
-        fewer, later = first._replace(resident=first.resident - 1), first._replace(cold=Shares(1 - ahead.a, 1 - ahead.b))
+        fewer, later = (
+            first._replace(resident=first.resident - 1),
+            first._replace(cold=Shares(1 - ahead.a, 1 - ahead.b)),
+        )
         waves = [(later, max(lives(fewer.resident, fewer).cycles, lives(first.resident, later).cycles))]
     if (left := blocks - at_once) > 0:
 

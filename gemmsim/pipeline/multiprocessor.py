@@ -11,44 +11,22 @@ stays the first. Huerta et al., "Analyzing Modern NVIDIA GPU Cores" (arXiv 2503.
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections import deque
 from dataclasses import dataclass, field
-from itertools import count
 from typing import NamedTuple
 
 from gemmsim.main_loops.sub_core import SCOREBOARDS
 from gemmsim.pipeline.costs import Costs
-from gemmsim.pipeline.memory import Memory, Request
-from gemmsim.pipeline.program import Action, Step, Steps
+from gemmsim.pipeline.memory import Memory
+from gemmsim.pipeline.program import Step
+from gemmsim.pipeline.ready import NOTHING, SUB_CORES, Ready, parts_of
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
 
-SUB_CORES = 4
 CODE_AHEAD = 128
 """Instructions that are fetched before they are needed, as long as the code goes straight on."""
 MEMORY_QUEUE = 5
 """Accesses of memory that a sub-core has issued and nobody has begun to serve, at most."""
-DATA: tuple[Action, ...] = ("shared_load", "shared_store", "global_load", "global_copy")
-"""Actions that the data stage serves."""
-CONTROL: tuple[Action, ...] = ("barrier", "commit", "await_copies", "fence")
-"""Actions that ask no memory."""
-
-
-class _Ready(NamedTuple):
-    """A step as it is issued over and over: its number in the code, what is looked at each time, and the step."""
-
-    number: int
-    issue_cycles: float
-    ready_cycles: float
-    waits: tuple[int, ...]
-    request: Request | None
-    written: int
-    read: int
-    step: Step
-
-
-NOTHING = _Ready(-1, 0.0, 0.0, (), None, -1, -1, Step(0.0, 0.0))
 
 
 @dataclass(eq=False, slots=True)
@@ -76,10 +54,10 @@ class _Warp:
     number: int
     ready: float
     left: int
-    next: _Ready
+    next: Ready
     part: int = 0
     at: int = 0
-    steps: list[_Ready] = field(default_factory=list)
+    steps: list[Ready] = field(default_factory=list)
     go: float = math.inf
     waits_at_barrier: bool = False
     copied: float = 0.0
@@ -111,38 +89,13 @@ class _Multiprocessor:
     def __init__(self, work: Work, costs: Costs, timing: Timing, watch: Watch | None) -> None:
         self.work, self.timing, self.watch = work, timing, watch
         self.memory = Memory(costs, timing)
-        self.parts = self.prepared()
+        self.parts = parts_of(work, self.memory, timing)
         steps = sum(map(len, self.parts[0]))
         self.cores = [_SubCore(number, [None] * steps) for number in range(SUB_CORES)]
         self.due = [math.inf] * SUB_CORES
         self.started = 0
         self.arrivals = 0.0
         self.block_ends: list[float] = []
-
-    def prepared(self) -> list[list[list[_Ready]]]:
-        """The three parts as each warp of a block runs them: some warps have no lane in some accesses."""
-        parts: list[list[list[_Ready]]] = [[] for _ in range(self.work.warps)]
-        numbers = count()
-        for part in range(3):
-            for of_warp in parts:
-                of_warp.append([])
-            turns: dict[tuple[str, int], int] = defaultdict(int)
-            for step in (each for step in self.work.part(part) for each in in_time(step)):
-                number, of = next(numbers), (step.action, step.registers)
-                taking = self.memory.cost(*of, turns[of]).warps
-                ready = self.ready(number, step, turns[of])
-                idle = self.ready(number, step._replace(action="", written=-1, read=-1)) if taking else ready
-                turns[of] += 1
-                for warp, of_warp in enumerate(parts):
-                    of_warp[part].append(ready if not taking or taking[warp] else idle)
-        return parts
-
-    def ready(self, number: int, step: Step, turn: int = 0) -> _Ready:
-        asks = step.action and step.action not in CONTROL
-        request = self.memory.request(step.action, step.registers, turn) if asks else None
-        late = step.ffma * self.timing.ffma_late_cycles
-        issue_cycles, ready_cycles = step.issue_cycles + late, step.ready_cycles + late
-        return _Ready(number, issue_cycles, ready_cycles, step.waits, request, step.written, step.read, step)
 
     def run(self) -> Ran:
         for number in range(min(self.work.resident, self.work.blocks)):
@@ -235,7 +188,7 @@ class _Multiprocessor:
                     go = free[scoreboard]
         warp.go = go
 
-    def fetch_code(self, core: _SubCore, of: _Ready, now: float) -> tuple[float, float]:
+    def fetch_code(self, core: _SubCore, of: Ready, now: float) -> tuple[float, float]:
         """When a sub-core has the code of a step, and what it has fetched by then: that comes line by line, and drives
         out what came longest ago."""
         instructions = of.step.instructions or of.step.issue_cycles
@@ -303,38 +256,6 @@ class _Multiprocessor:
                 other.ready = max(other.ready, on)
                 other.go = max(other.ready, *(other.free[each] for each in other.next.waits), 0.0)
                 self.wake(other.core, on)
-
-
-def busy_cycles(loop: Steps, costs: Costs) -> float:
-    """Cycles of a multiprocessor that a warp takes of what is asked most in a pass of a loop: the issue slots of all
-    sub-cores, the lookups of tags, or the data stage. No number of warps goes round faster."""
-    turns: dict[tuple[str, int], int] = defaultdict(int)
-    lookups = data = 0.0
-    for step in loop:
-        of = step.action, step.registers
-        if each := costs.get(of):
-            cost = each[turns[of] % len(each)]
-            taking = sum(cost.warps) / len(cost.warps) if cost.warps else 1.0
-            lookups += taking * cost.lookups * step.action.startswith("global")
-            data += taking * cost.wavefronts * (step.action in DATA)
-            turns[of] += 1
-    return max(sum(step.issue_cycles for step in loop) / SUB_CORES, lookups, data)
-
-
-def in_time(step: Step) -> Iterator[Step]:
-    """A step as it is issued: what asks memory after other instructions by itself, so that all requests of a
-    multiprocessor are met in the order of their times."""
-    before = step.ready_cycles - step.after_cycles
-    if before > 1 and step.action and max(step.instructions, step.issue_cycles) >= 2:
-        slots = min(1.0, step.issue_cycles)
-        yield Step(
-            step.issue_cycles - slots, before, step.waits, ffma=step.ffma, instructions=max(0, step.instructions - 1)
-        )
-        yield step._replace(
-            issue_cycles=slots, ready_cycles=step.after_cycles, waits=(), ffma=0, instructions=min(1, step.instructions)
-        )
-    else:
-        yield step
 
 
 def waited(warp: _Warp, step: Step) -> tuple[float, float, int]:

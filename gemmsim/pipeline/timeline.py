@@ -18,8 +18,9 @@ from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
 from gemmsim.pipeline.costs import costs
 from gemmsim.pipeline.launch import below, loaded_bytes_of
-from gemmsim.pipeline.multiprocessor import SUB_CORES, run
+from gemmsim.pipeline.multiprocessor import run
 from gemmsim.pipeline.program import Program, Step
+from gemmsim.pipeline.ready import SUB_CORES
 from gemmsim.pipeline.timing import timing
 from gemmsim.pipeline.waves import cold_share, first_wave
 from gemmsim.pipeline.work import Issued, Work

@@ -23,6 +23,9 @@ class Shares(NamedTuple):
     b: float
 
 
+NOTHING, ALL = Shares(0.0, 0.0), Shares(1.0, 1.0)
+
+
 @dataclass(frozen=True)
 class Timing:
     """Cycles of a multiprocessor, and bytes a cycle, as `run` takes them.
@@ -62,7 +65,7 @@ class Timing:
     l1_misses: float = 1.0
     line_cycles: float = 0.0
     global_tail_cycles: float = 0.0
-    cold_share: Shares = Shares(0.0, 0.0)
+    cold_share: Shares = NOTHING
     cold_cycles: float = 0.0
     cold_tail_cycles: float = 0.0
     ffma_late_cycles: float = 0.03

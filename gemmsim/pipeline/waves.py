@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gemmsim.device import Device
-from gemmsim.pipeline.timing import Shares
+from gemmsim.pipeline.timing import ALL, NOTHING, Shares
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import Tiling, grid
 
@@ -20,12 +20,11 @@ WAVES = 16
 """Waves that are looked at block by block."""
 ROUNDS = 4
 """Rounds of blocks that are handed out one by one; before, all multiprocessors get as many."""
-NOTHING, ALL = Shares(0.0, 0.0), Shares(1.0, 1.0)
 
 
 class Wave(NamedTuple):
-    """Blocks that a multiprocessor has at once: `times` in a row; `cold`, the share of their tiles of A and of B that L2
-    has not held before they begin."""
+    """Blocks that a multiprocessor has at once: `times` in a row; `cold`, the share of their tiles of A and of B that
+    L2 has not held before they begin."""
 
     resident: int
     times: int
