@@ -1,13 +1,15 @@
 """The queues that all sub-cores of a multiprocessor share, and when what passes through them is there.
 
-Shared accesses, and what global loads bring, pass one data stage at a wavefront a cycle; tags of global accesses are
-looked up in a stage of its own; below L1 is a queue that moves bytes at the multiprocessor's share of the rate, then a
-latency that varies, always in the same way, so that blocks do not fall into step for good.
+Shared accesses, and what global loads bring, pass one data stage at a wavefront a cycle, shared ones after a queue;
+tags of global accesses are looked up in a stage of its own; below L1 is a queue that moves bytes at the
+multiprocessor's share of the rate, then a latency that varies, always in the same way, so that blocks do not fall into
+step for good.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,6 +24,8 @@ COPY_CYCLES = 1.7
 """What a copy through L1 takes of the tags beyond a cycle for each place that it reads: on an H200, of 4 bytes a lane
 2.7 cycles in all where that is one place, 3.7 where two, 5.2 to 6.1 where four; in those loops of
 `campaigns/core_loops.py` whose lines L1 holds 2.4, 3.4 and 4.6."""
+PIPELINE = 28
+"""Shared accesses that wait between the sub-cores' queues and the data stage, at most; one a cycle comes there."""
 UNKNOWN = Cost()
 """Of a request of which nothing is known."""
 Request = Callable[..., tuple[float, float]]
@@ -51,7 +55,8 @@ class Memory:
 
     def __init__(self, costs: Costs, timing: Timing) -> None:
         self.costs, self.timing = costs, timing
-        self.data = self.tags = self.below = 0.0
+        self.data = self.tags = self.below = self.entered = 0.0
+        self.begun = deque([0.0] * PIPELINE, PIPELINE)
         self.random = 1
 
     def cost(self, action: str, registers: int, turn: int = 0) -> Cost:
@@ -82,11 +87,17 @@ class Memory:
         return lambda now, left=0, asker=NOBODY: (now + fixed, now + timing.operand_cycles)
 
     def _shared(self, data_cycles: float, latency_cycles: float) -> Request:
-        operand_cycles = self.timing.operand_cycles
+        operand_cycles, begun = self.timing.operand_cycles, self.begun
 
         def ask(now: float, left: int = 0, asker: Asker = NOBODY) -> tuple[float, float]:
-            data = self.data = (self.data if self.data > now else now) + data_cycles
-            return data - 1 + latency_cycles, data - data_cycles + operand_cycles
+            entered = self.entered + 1 if self.entered + 1 > begun[0] else begun[0]
+            if now > entered:
+                entered = now
+            self.entered = entered
+            begin = self.data if self.data > entered else entered
+            begun.append(begin)
+            data = self.data = begin + data_cycles
+            return data - 1 + latency_cycles, entered + operand_cycles
 
         return ask
 

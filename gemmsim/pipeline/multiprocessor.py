@@ -1,11 +1,12 @@
 """An event-driven simulation of one multiprocessor: schedulers, scoreboards, barriers, and the queues that its
 sub-cores share (`gemmsim.pipeline.memory`).
 
-Each sub-core issues one warp's step at a time. It stays with a warp as long as that can go on, then turns to the
-oldest that can. On an H200 older blocks go first, but the warps of one block go on alike, and wide loads between FFMA
-make blocks more alike than here (`campaigns/core_blocks.py`; docs/theory.md says by how much). A few accesses of memory
-wait in front of the queues that all share, and no more; where all warps wait for room there, that which issued last
-stays the first. Huerta et al., "Analyzing Modern NVIDIA GPU Cores" (arXiv 2503.20481), found room for five on sm_86.
+Each sub-core issues one warp's step at a time. It stays with a warp as long as that can go on, then turns to one of the
+oldest block that has any that can; of these to the one that has not issued for longest. Stamps of the clock in every
+warp of the loops of `campaigns/core_loops.py` showed all three on an H200. A few accesses of memory wait in front of
+the queues that all share, and no more; where all warps wait for room there, that which issued last stays the first.
+Huerta et al., "Analyzing Modern NVIDIA GPU Cores" (arXiv 2503.20481), found room for five on sm_86. What loads bring is
+written to registers when nothing else needs their port (`gemmsim.pipeline.registers`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gemmsim.main_loops.sub_core import SCOREBOARDS
 from gemmsim.pipeline.costs import Costs
 from gemmsim.pipeline.memory import Asker, Memory, Request
 from gemmsim.pipeline.program import Action, Step, Steps
+from gemmsim.pipeline.registers import Arrivals, spare_cycles
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
 
@@ -31,12 +33,17 @@ MEMORY_QUEUE = 5
 """Accesses of memory that a sub-core has issued and nobody has begun to serve, at most."""
 DATA: tuple[Action, ...] = ("shared_load", "shared_store", "global_load", "global_copy")
 """Actions that the data stage serves."""
+LOADS: tuple[Action, ...] = ("shared_load", "global_load")
+"""Actions that bring what is written to registers."""
 CONTROL: tuple[Action, ...] = ("barrier", "commit", "await_copies", "fence")
 """Actions that ask no memory."""
+ENDED = 3
+"""The part of a program that a warp is in when it has done all."""
 
 
 class _Ready(NamedTuple):
-    """A step as it is issued over and over: its number in the code, what is looked at each time, and the step."""
+    """A step as it is issued over and over: its number in the code, what is looked at each time, and the step; `spare`
+    are the cycles in which it leaves the port of the registers to what loads bring, `brings` whether it is a load."""
 
     number: int
     issue_cycles: float
@@ -45,17 +52,19 @@ class _Ready(NamedTuple):
     request: Request | None
     written: int
     read: int
+    spare: float
+    brings: bool
     step: Step
 
 
-NOTHING = _Ready(-1, 0.0, 0.0, (), None, -1, -1, Step(0.0, 0.0))
+NOTHING = _Ready(-1, 0.0, 0.0, (), None, -1, -1, 0.0, False, Step(0.0, 0.0))
 
 
 @dataclass(eq=False, slots=True)
 class _SubCore:
     """`free` when it can issue again; of its cache of code when each step is there and what had been fetched by then,
     what has been fetched in all, and until when. `left`: when its last accesses of memory left its own queue; it takes
-    another once the first of these has."""
+    another once the first of these has. `warps` in the order of their turns."""
 
     number: int
     code: list[tuple[float, float] | None]
@@ -65,11 +74,25 @@ class _SubCore:
     fetched: float = 0.0
     fetching: float = 0.0
     left: deque[float] = field(default_factory=lambda: deque([0.0] * MEMORY_QUEUE, MEMORY_QUEUE))
+    arrivals: Arrivals[_Warp] = field(default_factory=Arrivals)
+
+    def turn_to(self, place: int) -> None:
+        """Let a warp issue, and the others of its block come first the next time."""
+        warps = self.warps
+        warp = self.current = warps[place]
+        last = place
+        while last + 1 < len(warps) and warps[last + 1].block is warp.block:
+            last += 1
+        if last > place:
+            del warps[place]
+            warps.insert(last, warp)
 
 
 @dataclass(eq=False, slots=True)
 class _Warp:
-    """`ready` is when it could go on but for scoreboards, `go` with these; never while it waits at a barrier."""
+    """`ready` is when it could go on but for scoreboards, `go` with these; never while it waits at a barrier, or for
+    what loads bring. Of each scoreboard `free` says from when on it is, `loads` how many hold it, and `taken` until
+    when others do."""
 
     block: _Block
     core: _SubCore
@@ -85,6 +108,8 @@ class _Warp:
     copied: float = 0.0
     groups: list[float] = field(default_factory=list)
     free: list[float] = field(default_factory=lambda: [0.0] * SCOREBOARDS)
+    loads: list[int] = field(default_factory=lambda: [0] * SCOREBOARDS)
+    taken: list[float] = field(default_factory=lambda: [0.0] * SCOREBOARDS)
 
 
 @dataclass(eq=False, slots=True)
@@ -142,7 +167,11 @@ class _Multiprocessor:
         request = self.memory.request(step.action, step.registers, turn) if asks else None
         late = step.ffma * self.timing.ffma_late_cycles
         issue_cycles, ready_cycles = step.issue_cycles + late, step.ready_cycles + late
-        return _Ready(number, issue_cycles, ready_cycles, step.waits, request, step.written, step.read, step)
+        spare = spare_cycles(issue_cycles, step.ffma, request is not None)
+        brings = step.action in LOADS and step.written >= 0
+        return _Ready(
+            number, issue_cycles, ready_cycles, step.waits, request, step.written, step.read, spare, brings, step
+        )
 
     def run(self) -> Ran:
         for number in range(min(self.work.resident, self.work.blocks)):
@@ -154,16 +183,17 @@ class _Multiprocessor:
             room = core.left[0]
             if warp is None or warp.go > now or (room > now and warp.next.request):
                 soonest = math.inf
-                for warp in core.warps:  # by age
+                for place, warp in enumerate(core.warps):
                     if (go := warp.go) <= now:
                         if room <= now or not warp.next.request:
-                            core.current = warp
+                            if warp is not core.current:
+                                core.turn_to(place)
                             break
                         go = room
                     if go < soonest:
                         soonest = go
                 else:
-                    due[core.number] = soonest
+                    due[core.number] = self.write_back(core, now, soonest)
                     continue
             issue(warp, core, now)
         ends = sorted(self.block_ends)
@@ -172,6 +202,31 @@ class _Multiprocessor:
     def wake(self, core: _SubCore, when: float) -> None:
         """Let a sub-core look for work at some time, unless it does so earlier."""
         self.due[core.number] = min(self.due[core.number], max(when, core.free))
+
+    def write_back(self, core: _SubCore, now: float, soonest: float) -> float:
+        """Write to registers what loads bring, while no warp can go on; when the first one can."""
+        arrivals = core.arrivals
+        while arrivals.first < soonest and (written := arrivals.write(now, soonest)) is not None:
+            now, warp, scoreboard = written
+            soonest = min(soonest, self.let_go(warp, scoreboard, now))
+        return soonest
+
+    def write_beside(self, core: _SubCore, now: float, end: float) -> None:
+        """The same in the cycles that a step leaves."""
+        while (written := core.arrivals.write(now, end)) is not None:
+            now, warp, scoreboard = written
+            self.let_go(warp, scoreboard, now)
+
+    def let_go(self, warp: _Warp, scoreboard: int, now: float) -> float:
+        """Free a scoreboard of a load whose result has been written; when its warp can go on, if that waited for it."""
+        warp.loads[scoreboard] -= 1
+        if warp.loads[scoreboard]:
+            return math.inf
+        warp.free[scoreboard] = max(now, warp.taken[scoreboard])
+        if warp.go < math.inf or warp.waits_at_barrier or warp.part == ENDED:
+            return math.inf
+        warp.go = max(warp.ready, *(warp.free[each] for each in warp.next.waits))
+        return warp.go
 
     def start_block(self, now: float) -> None:
         block = _Block(self.started)
@@ -189,27 +244,35 @@ class _Multiprocessor:
         block.running = len(block.warps)
 
     def issue(self, warp: _Warp, core: _SubCore, now: float) -> None:
-        _, issue_cycles, ready_cycles, _, request, written, read, step = warp.next
-        end = now + issue_cycles
+        _, issue_cycles, ready_cycles, _, request, written, read, spare, brings, step = warp.next
+        done = end = now + issue_cycles
         core.free = self.due[core.number] = end
         seen = self.watch and waited(warp, step)
         warp.ready = now + ready_cycles
+        if core.arrivals.first < end and spare:
+            self.write_beside(core, end - spare, end)
         if request:
             there, taken = request(end, warp.left, warp.asker)
+            done = there
             core.left.append(taken - self.timing.operand_cycles)
             if step.action == "global_copy":
-                warp.copied = max(warp.copied, there)
+                warp.copied = done = max(warp.copied, there)
                 there = taken
-            if written >= 0 and warp.free[written] < there:
-                warp.free[written] = there
+            if brings:
+                warp.loads[written] += 1
+                warp.free[written] = math.inf
+                core.arrivals.add(there - step.registers, warp, written, step.registers)
+            elif written >= 0 and warp.taken[written] < there:
+                warp.taken[written] = there
+                warp.free[written] = math.inf if warp.loads[written] else there
             if read >= 0 and warp.free[read] < taken:
-                warp.free[read] = taken
+                warp.taken[read] = warp.free[read] = taken
         elif step.action:
             self.control(warp, step, end)
         if self.watch and seen:
             lap = self.work.passes - warp.left if warp.part == 1 else -1
             of = warp.block.number, warp.asker.warp, core.number
-            self.watch(Issued(now, end, *of, step, lap, *seen, done(warp, step, end)))
+            self.watch(Issued(now, end, *of, step, lap, *seen, done))
         warp.at += 1
         if warp.at == len(warp.steps) and self.turn(warp):
             self.end_warp(warp, end)
@@ -218,7 +281,8 @@ class _Multiprocessor:
 
     def expect(self, warp: _Warp, core: _SubCore, now: float) -> None:
         """Find when a warp can go on with its next step, once its sub-core has the code."""
-        number, _, _, waits, _, _, _, _ = of = warp.next = warp.steps[warp.at]
+        of = warp.next = warp.steps[warp.at]
+        number, waits = of.number, of.waits
         held = core.code[number]
         if held is None or core.fetched - held[1] >= CODE_INSTRUCTIONS:
             held = self.fetch_code(core, of, now)
@@ -259,9 +323,9 @@ class _Multiprocessor:
     def settle(self, warp: _Warp) -> bool:
         """Move a warp on to a part that has steps; whether there is none."""
         parts = self.parts[warp.asker.warp]
-        while warp.part < 3 and (not parts[warp.part] or (warp.part == 1 and warp.left <= 0)):
+        while warp.part < ENDED and (not parts[warp.part] or (warp.part == 1 and warp.left <= 0)):
             warp.part += 1
-        if warp.part == 3:
+        if warp.part == ENDED:
             return True
         warp.steps = parts[warp.part]
         return False
@@ -340,10 +404,3 @@ def waited(warp: _Warp, step: Step) -> tuple[float, float, int]:
     """(when the warp could go on by itself, when its scoreboards were free, which of these last)."""
     last = max(step.waits, key=warp.free.__getitem__, default=-1)
     return warp.ready, warp.free[last] if last >= 0 else 0.0, last
-
-
-def done(warp: _Warp, step: Step, end: float) -> float:
-    """When what a step asked memory for is there."""
-    if step.action == "global_copy":
-        return warp.copied
-    return warp.free[step.written] if step.written >= 0 else end
