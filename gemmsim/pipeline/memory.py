@@ -24,6 +24,9 @@ COPY_CYCLES = 1.7
 """What a copy through L1 takes of the tags beyond a cycle for each place that it reads: on an H200, of 4 bytes a lane
 2.7 cycles in all where that is one place, 3.7 where two, 5.2 to 6.1 where four; in those loops of
 `campaigns/core_loops.py` whose lines L1 holds 2.4, 3.4 and 4.6."""
+SLOWER_CYCLES = {1: 2.0, 2: 2.0, 4: 3.0}
+"""What a further wavefront adds to the latency of a shared load, by registers moved: on an H200 a load of a word takes
+2 cycles more with a conflict of two lanes, 6 with one of four; of four words 6 less where lanes share half of them."""
 PIPELINE = 28
 """Shared accesses that wait between the sub-cores' queues and the data stage, at most; one a cycle comes there."""
 UNKNOWN = Cost()
@@ -50,6 +53,11 @@ def whole_lines(registers: int) -> Cost:
     return Cost(registers, registers, LINE_BYTES * registers, registers)
 
 
+def latency_cycles(timing: Timing, wavefronts: float, registers: int) -> float:
+    """From the begin of a shared load to when its result is there, so many wavefronts being served for it."""
+    return timing.shared_load_cycles[registers] - 1 + (wavefronts - registers) * SLOWER_CYCLES[registers]
+
+
 class Memory:
     """When the data stage, the tags, and the queue below L1 are free again."""
 
@@ -70,7 +78,7 @@ class Memory:
         cost = self.cost(action, registers, turn)
         match action:
             case "shared_load" | "shared_store":
-                return self._shared(cost.wavefronts, timing.shared_load_cycles[registers])
+                return self._shared(cost.wavefronts, latency_cycles(timing, cost.wavefronts, registers))
             case "global_load" if (action, registers) in self.costs:
                 return self._load(cost, timing.l1_misses)
             case "global_load":
@@ -96,8 +104,8 @@ class Memory:
             self.entered = entered
             begin = self.data if self.data > entered else entered
             begun.append(begin)
-            data = self.data = begin + data_cycles
-            return data - 1 + latency_cycles, entered + operand_cycles
+            self.data = begin + data_cycles
+            return begin + latency_cycles, entered + operand_cycles
 
         return ask
 

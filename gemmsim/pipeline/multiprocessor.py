@@ -389,12 +389,14 @@ def busy_cycles(loop: Steps, costs: Costs) -> float:
 def in_time(step: Step) -> Iterator[Step]:
     """A step as it is issued: what asks memory after other instructions by itself, so that all requests of a
     multiprocessor are met in the order of their times."""
-    before = step.issue_cycles - 1
-    if before > 1 and step.action:
-        yield Step(before, before, step.waits, ffma=step.ffma, instructions=max(0, step.instructions - 1))
-        after = max(1.0, step.ready_cycles - before)
+    before = step.ready_cycles - step.after_cycles
+    if before > 1 and step.action and max(step.instructions, step.issue_cycles) >= 2:
+        slots = min(1.0, step.issue_cycles)
+        yield Step(
+            step.issue_cycles - slots, before, step.waits, ffma=step.ffma, instructions=max(0, step.instructions - 1)
+        )
         yield step._replace(
-            issue_cycles=1.0, ready_cycles=after, waits=(), ffma=0, instructions=min(1, step.instructions)
+            issue_cycles=slots, ready_cycles=step.after_cycles, waits=(), ffma=0, instructions=min(1, step.instructions)
         )
     else:
         yield step

@@ -27,7 +27,7 @@ class Shares(NamedTuple):
 class Timing:
     """Cycles of a multiprocessor, and bytes a cycle, as `run` takes them.
 
-    shared_load_cycles     latency of a shared load beyond its wavefronts, by registers moved
+    shared_load_cycles     latency of a shared load whose lanes are neighbours, by registers moved
     l1_cycles              of a global load that hits L1
     global_cycles          of one that misses it, without queues, at least; of a copy too
     global_tail_cycles     what it takes longer on average: exponentially distributed
@@ -83,7 +83,7 @@ def timing(device: Device, known: Calibration) -> Timing:
 
     narrow = of("shared_load_latency_32_bit_cycles", 23.0)
     latencies = {
-        width: of(f"shared_load_latency_{32 * width}_bit_cycles", narrow + extra) - (width - 1)
+        width: of(f"shared_load_latency_{32 * width}_bit_cycles", narrow + extra)
         for width, extra in zip(MOVED, (0, 3, 9), strict=True)
     }
     few, many = of("barrier_4_warps_cycles", 20.0), of("barrier_32_warps_cycles", 76.0)
