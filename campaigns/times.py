@@ -227,7 +227,8 @@ def main() -> int:
         if arguments.measure:
             measure(read_points(arguments.measure), arguments.out or Path("times_records.jsonl"))
             return 0
-        for point in random_points() if arguments.random else points(3 if arguments.third else 2 if arguments.again else 1):
+        draw = 3 if arguments.third else 2 if arguments.again else 1
+        for point in random_points() if arguments.random else points(draw):
             print(json.dumps(point.to_dict()))
     except GemmsimError as error:
         print(f"campaigns.times: {error}", file=sys.stderr)

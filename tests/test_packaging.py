@@ -25,7 +25,7 @@ import pytest
 
 import gemmsim
 from gemmsim.kernels import KERNELS
-from gemmsim.record_files import read_points
+from gemmsim.record_files import read_points, read_records, shipped_records
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "gemmsim"
@@ -296,10 +296,17 @@ def test_the_files_of_campaigns_are_points():
 
 
 def test_the_draws_of_the_campaign_share_no_point():
-    first, again = (read_points(ROOT / "campaigns" / f"{name}.jsonl") for name in ("times", "times_again"))
-    assert Counter(point.kernel for point in first) == Counter(point.kernel for point in again)
-    keys = [point.key for point in (*first, *again)]
+    draws = [read_points(ROOT / "campaigns" / f"{name}.jsonl") for name in ("times", "times_again", "times_third")]
+    first, *others = (Counter(point.kernel for point in draw) for draw in draws)
+    assert others == [first, first]
+    keys = [point.key for draw in draws for point in draw]
     assert len(keys) == len(set(keys))
+
+
+def test_all_of_the_third_draw_is_measured():
+    records, _ = read_records(shipped_records("third"))
+    wanted = read_points(ROOT / "campaigns" / "times_third.jsonl")
+    assert [record.point.key for record in records if record.ok] == [point.key for point in wanted]
 
 
 def test_the_campaign_of_make_measure_can_be_read():
