@@ -7,9 +7,10 @@ python -m campaigns.times --random            print random legal configurations,
 python -m campaigns.times --measure FILE --out RECORDS.jsonl
 
 Kernels in good tilings and bad, problems from 64 to 8192: square, ragged, tall, wide, deep, and such as leave a wave
-almost empty. The second draw was made when the model had been tuned on the first; of the third none was predicted
-before it was shipped, and it is for error bars and weights alone. Random are 250 configurations of each
-of four problems, out of all that `gemmsim search` considers. The same are drawn every time.
+almost empty. The second draw was made when the model had been tuned on the first. The third is for error bars and
+weights alone; those of its points that an earlier model has predicted are in campaigns/times_third_seen.jsonl, besides
+the few that stand in other records. Random are 250 configurations of each of four problems, out of all that
+`gemmsim search` considers. The same are drawn every time.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def points(draw: int = 1) -> list[Point]:
             if problem.flop <= SLOW_FLOP.get(kernel.name, 2e11) and _is_legal(kernel, tiling, problem)
         ]
         for chance in drawn:
-            taken = chance.sample(left, min(len(left), POINTS_OF_KERNEL[kernel.name]))
+            taken = chance.sample(left, POINTS_OF_KERNEL[kernel.name])
             left = [point for point in left if point not in taken]
         found += taken
     return found

@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 import gemmsim
+from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS
 from gemmsim.record_files import read_points, read_records, shipped_records
 
@@ -307,6 +308,9 @@ def test_all_of_the_third_draw_is_measured():
     records, _ = read_records(shipped_records("third"))
     wanted = read_points(ROOT / "campaigns" / "times_third.jsonl")
     assert sorted(record.point.key for record in records if record.ok) == sorted(point.key for point in wanted)
+    seen = read_points(ROOT / "campaigns" / "times_third_seen.jsonl")
+    assert {point.key for point in seen} < {point.key for point in wanted}
+    assert not any(held_out(point) for point in seen)
 
 
 def test_the_campaign_of_make_measure_can_be_read():
