@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from gemmsim.banks import async_copy_passes, passes
 from gemmsim.coalescing import l1_wavefronts
+from gemmsim.pipeline.costs import Cost, Costs
 from gemmsim.pipeline.program import Action
-from gemmsim.pipeline.timing import Cost
 
 SOURCE = Path(__file__).with_name("core_loops.cu")
 """What the generated kernels are made of."""
@@ -56,23 +56,23 @@ class Access:
         return self.registers * (1 if self.together else LANES)
 
     @property
-    def costs(self) -> dict[tuple[str, int], Cost]:
+    def costs(self) -> Costs:
         """What the simulation is told of it, by the rules of banks, of L1's tags and of copies."""
         width, lanes, addresses = 4 * self.registers, np.ones(LANES, bool), 4 * self.lane_words
         of = self.action, self.registers
         if self.action in ("shared_load", "shared_store"):
-            return {of: Cost(1, float(passes(addresses, lanes, width, self.action == "shared_store").wavefronts))}
+            return {of: (Cost(1, float(passes(addresses, lanes, width, self.action == "shared_store").wavefronts)),)}
         found = l1_wavefronts(addresses, lanes, width)
         asked = Cost(float(found.tag), float(found.data), 4.0 * LANES * self.registers, self.places)
         if self.action == "global_load":
-            return {of: asked}
+            return {of: (asked,)}
         written = async_copy_passes(4 * self.registers * np.arange(LANES), lanes, width, self.registers < 4)
-        return {of: Cost(1, float(written.wavefronts)), ("global_copy_source", self.registers): asked}
+        return {of: (Cost(1, float(written.wavefronts)),), ("global_copy_source", self.registers): (asked,)}
 
     @property
     def merged(self) -> bool:
         """Whether it is a shared load whose lanes merge: served in fewer wavefronts than it has registers."""
-        return self.action == "shared_load" and self.costs[self.action, self.registers].wavefronts < self.registers
+        return self.action == "shared_load" and self.costs[self.action, self.registers][0].wavefronts < self.registers
 
 
 KINDS = {
@@ -122,7 +122,7 @@ class Loop:
         return [KINDS[kinds[number % len(kinds)]] for number in range(ACCESSES)]
 
     @property
-    def costs(self) -> dict[tuple[str, int], Cost]:
+    def costs(self) -> Costs:
         """What its accesses cost; none has two of one action and width that differ in it."""
         return {of: cost for each in self.accesses for of, cost in each.costs.items()}
 

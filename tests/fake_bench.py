@@ -46,6 +46,8 @@ class Machine:
     far_cycles: float = 400.0
     memory_cycles: float = 800.0
     code_line_cycles: float = 50.0
+    line_cycles: float = 2.0
+    line_alone_cycles: float = 1.5
     l2_bytes_per_s: float = 2e12
     far_bytes_per_s: float = 1.5e12
     dram_bytes_per_s: float = 4e11
@@ -147,7 +149,10 @@ class FakeGpu:
             return int(name.rpartition("_")[2]) / 8 * machine.code_line_cycles, 0x41800000
         if name == "gather":
             starts = self.arrays[arguments[-2]]
-            return steps * self.latency(starts[:blocks]), self.follow(starts[:: warps * 32], steps)
+            beyond = (32 * warps - 64) * (
+                machine.line_cycles if blocks == self.facts.sms else machine.line_alone_cycles
+            )
+            return steps * (self.latency(starts[:blocks]) + beyond), self.follow(starts[:: warps * 32], steps)
         if name == "spin":
             return steps - OVERHEAD_CYCLES, np.arange(blocks) % self.facts.sms
         if name.startswith("chase_shared"):

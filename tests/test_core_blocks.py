@@ -80,7 +80,7 @@ def test_preference_of_the_youngest_would_be_seen(monkeypatch):
     def youngest_first(self, now):
         start_block(self, now)
         for core in self.cores:
-            core.warps.sort(key=lambda warp: -warp.age)
+            core.warps.sort(key=lambda warp: (-warp.block.number, -warp.number))
 
     monkeypatch.setattr(multiprocessor._Multiprocessor, "start_block", youngest_first)
     assert compared(False, (4,))[0].mean() > 0.2

@@ -16,7 +16,8 @@ from campaigns.core_loop_bodies import ACCESSES, KINDS, LOOPS, source_hash
 from campaigns.core_loops import DEVICE, MEASURED, PROGRAMS, SUB_CORES, cycles_of_pass, steps_of
 from gemmsim.calibration import calibration
 from gemmsim.device import device
-from gemmsim.pipeline.multiprocessor import DATA, run
+from gemmsim.pipeline.multiprocessor import run
+from gemmsim.pipeline.ready import DATA
 from gemmsim.pipeline.timing import timing
 from gemmsim.pipeline.work import Work
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmsim.pipeline.costs import Cost, Costs
 from gemmsim.pipeline.memory import COPY_CYCLES, Memory
 from gemmsim.pipeline.program import Action
-from gemmsim.pipeline.timing import Cost, Costs, Timing
+from gemmsim.pipeline.timing import ALL, Shares, Timing
 
 COSTS: Costs = {
-    ("shared_load", 1): Cost(1, 1, 0),
-    ("global_load", 1): Cost(2, 1, 128),
-    ("global_load", 4): Cost(4, 4, 512, 4),
-    ("global_store", 1): Cost(1, 1, 128),
-    ("global_copy", 1): Cost(1, 2, 0),
-    ("global_copy", 4): Cost(1, 4, 0),
-    ("global_copy_source", 1): Cost(3, 1, 128),
-    ("global_copy_source", 4): Cost(3, 4, 512, 4),
+    ("shared_load", 1): (Cost(1, 1, 0),),
+    ("global_load", 1): (Cost(2, 1, 128),),
+    ("global_load", 4): (Cost(4, 4, 512, 4),),
+    ("global_store", 1): (Cost(1, 1, 128),),
+    ("global_copy", 1): (Cost(1, 2, 0),),
+    ("global_copy", 4): (Cost(1, 4, 0),),
+    ("global_copy_source", 1): (Cost(3, 1, 128),),
+    ("global_copy_source", 4): (Cost(3, 4, 512, 4),),
 }
 MISSES = Timing(
     shared_load_cycles={1: 20.0, 2: 22.0, 4: 26.0}, l1_cycles=30.0, global_cycles=500.0, load_cycles_per_byte=0.02,
@@ -43,7 +44,7 @@ def test_a_load_passes_the_data_stage_whether_it_hits_or_misses(misses: float):
     memory.request("global_load", 4)(0)
     assert (memory.tags, memory.data) == (4, 4 + 4)  # lookups, then its wavefronts
     there, _ = memory.request("shared_load", 1)(0)
-    assert there == 8 + 20  # its one wavefront is the latency's own
+    assert there == 8 + 20 - 1  # the cycle of its issue is the latency's own
 
 
 def test_a_load_that_misses_is_there_after_its_wavefronts_too():
@@ -52,7 +53,7 @@ def test_a_load_that_misses_is_there_after_its_wavefronts_too():
 
 
 def test_copies_through_l1_take_a_cycle_for_each_place():
-    places = {("global_copy", 1): Cost(1, 1), ("global_copy_source", 1): Cost(1, 1, 128, 4)}
+    places = {("global_copy", 1): (Cost(1, 1),), ("global_copy_source", 1): (Cost(1, 1, 128, 4),)}
     memory = Memory(places, MISSES)
     memory.request("global_copy", 1)(0)
     assert memory.tags == 4 + COPY_CYCLES
@@ -79,7 +80,7 @@ def test_partial_sums_are_whole_lines_in_l2():
 
 @pytest.mark.parametrize(("share", "cycles"), [(0, 700), (0.25, 700 + 0.25 * 400), (1, 700 + 400)])
 def test_atomics_go_farther_where_l2_holds_nothing(share: float, cycles: float):
-    assert Memory({}, MISSES.with_(cold_share=share)).request("atomic", 1)(0)[0] == cycles
+    assert Memory({}, MISSES.with_(cold_share=Shares(share, share))).request("atomic", 1)(0)[0] == cycles
 
 
 # Below L1
@@ -88,19 +89,19 @@ def test_atomics_go_farther_where_l2_holds_nothing(share: float, cycles: float):
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.35, 1.0])
 @pytest.mark.parametrize(("action", "lookups"), [("global_load", 2), ("global_copy", 3 + COPY_CYCLES)])
 def test_so_many_loads_are_cold_as_is_said(share: float, action: Action, lookups: int):
-    found = latencies(MISSES.with_(cold_share=share), action) - lookups - 128 * 0.02
+    found = latencies(MISSES.with_(cold_share=Shares(share, share)), action) - lookups - 128 * 0.02
     cold = np.isclose(found, 900)
     assert np.all(cold | np.isclose(found, 500))
     assert cold.mean() == pytest.approx(share, abs=0.03 if 0 < share < 1 else 0)
 
 
 def test_warm_and_cold_loads_have_tails_of_their_own():
-    def late(**values: float) -> np.ndarray:
+    def late(**values: float | Shares) -> np.ndarray:
         return latencies(MISSES.with_(**values)) - 2 - 128 * 0.02
 
     tails = {"global_tail_cycles": 20.0, "cold_tail_cycles": 100.0}
     assert late(**tails).mean() == pytest.approx(500 + 20, rel=0.01)
-    assert late(**tails, cold_share=1).mean() == pytest.approx(900 + 100, rel=0.01)
+    assert late(**tails, cold_share=ALL).mean() == pytest.approx(900 + 100, rel=0.01)
 
 
 @pytest.mark.parametrize("misses", [0.25, 1.0])
@@ -114,16 +115,37 @@ def test_the_slowest_of_all_places_asked_for_counts(misses: float):
 
 
 def test_of_rows_along_k_only_every_other_pass_is_cold():
-    """Where memory sends two passes at once, the second waits for what lies across k alone."""
-    costs = {("global_load", 1): Cost(1, 1, 32, 1, along_k=0.25, passes_apart=2)}
-    at = MISSES.with_(cold_share=1.0, cold_cycles=900.0)
+    """Where memory sends two passes at once, the second finds what it reads of A; B lies across k."""
+    costs = {("global_load", 1): (Cost(1, 1, 32, 1, "a", passes_apart=2), Cost(1, 1, 32, 1, "b"))}
 
-    def cold(left: int) -> float:
-        ask = Memory(costs, at).request("global_load", 1)
-        return float(np.mean([ask(1e4 * number, left)[0] - 1e4 * number > 800 for number in range(4000)]))
+    def cold(left: int, turn: int, of: Shares = ALL) -> bool:
+        ask = Memory(costs, MISSES.with_(cold_share=of)).request("global_load", 1, turn)
+        return ask(0, left)[0] > 800
 
-    assert cold(6) == 1
-    assert cold(7) == pytest.approx(0.75, abs=0.03)
+    assert [cold(left, 0) for left in (6, 7)] == [True, False]
+    assert [cold(left, 1) for left in (6, 7)] == [True, True]
+    assert cold(7, 1 + len(costs["global_load", 1]))  # after the last the first again
+    assert [cold(6, turn, Shares(0.0, 1.0)) for turn in (0, 1)] == [False, True]
+
+
+@pytest.mark.parametrize(("places", "asked"), [(1, 4), (4, 4), (9, 9)])
+def test_lines_below_l1_have_a_rate_of_their_own(places: int, asked: int):
+    """Of 512 bytes there are four lines at least, and so many as there are places that lie apart."""
+    memory = Memory({("global_load", 1): (Cost(1, 1, 512, places),)}, MISSES.with_(line_cycles=20.0))
+    memory.request("global_load", 1)(0)
+    assert memory.below == 1 + 20 * asked
+    slower = Memory({("global_load", 1): (Cost(1, 1, 512, places),)}, MISSES.with_(line_cycles=0.1))
+    slower.request("global_load", 1)(0)
+    assert slower.below == pytest.approx(1 + 512 * 0.02)
+
+
+@pytest.mark.parametrize(
+    ("registers", "wavefronts", "cycles"),
+    [(1, 1, 20), (1, 2, 22), (1, 4, 26), (2, 2, 22), (2, 4, 26), (4, 4, 26), (4, 2, 20)],
+)
+def test_conflicts_add_to_the_latency_of_shared_loads(registers: int, wavefronts: int, cycles: int):
+    memory = Memory({("shared_load", registers): (Cost(1, wavefronts),)}, MISSES)
+    assert memory.request("shared_load", registers)(0)[0] == cycles - 1  # the cycle of its issue is before
 
 
 def test_stores_and_loads_share_the_way_below():

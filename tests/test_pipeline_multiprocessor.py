@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmsim.pipeline.costs import Cost, Costs
 from gemmsim.pipeline.memory import Memory, Request
-from gemmsim.pipeline.multiprocessor import CODE_AHEAD, MEMORY_QUEUE, SUB_CORES, in_time, run
+from gemmsim.pipeline.multiprocessor import CODE_AHEAD, MEMORY_QUEUE, run
 from gemmsim.pipeline.program import Action, Step, Steps
-from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Cost, Costs, Timing
+from gemmsim.pipeline.ready import SUB_CORES, in_time
+from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing
 from gemmsim.pipeline.work import Issued, Work
 
 PLAIN = Timing(
@@ -22,13 +24,13 @@ PLAIN = Timing(
     ffma_late_cycles=0.0,
 )  # fmt: skip
 COSTS: Costs = {
-    ("shared_load", 1): Cost(1, 1, 0),
-    ("shared_load", 4): Cost(1, 4, 0),
-    ("shared_store", 1): Cost(1, 2, 0),
-    ("global_load", 1): Cost(2, 1, 128),
-    ("global_store", 1): Cost(1, 1, 128),
-    ("global_copy", 4): Cost(1, 4, 0),
-    ("global_copy_source", 4): Cost(1, 4, 512),
+    ("shared_load", 1): (Cost(1, 1, 0),),
+    ("shared_load", 4): (Cost(1, 4, 0),),
+    ("shared_store", 1): (Cost(1, 2, 0),),
+    ("global_load", 1): (Cost(2, 1, 128),),
+    ("global_store", 1): (Cost(1, 1, 128),),
+    ("global_copy", 4): (Cost(1, 4, 0),),
+    ("global_copy_source", 4): (Cost(1, 4, 512),),
 }
 MULTIPLY = Step(16, 16, ffma=16)
 BARRIER = Step(1, 1, action="barrier")
@@ -57,12 +59,24 @@ def test_a_step_waits_until_the_one_before_lets_it():
 
 
 def test_a_dependent_shared_load_is_waited_for_by_its_latency():
-    # issued at 1; its one wavefront is the latency's own; then the step that waits
-    assert lone(Step(1, 1, action="shared_load", written=0), Step(8, 8, (0,))) == 1 + 20 + 8
+    # its issue and its one wavefront are the latency's own; then the step that waits
+    assert lone(Step(1, 1, action="shared_load", written=0), Step(8, 8, (0,))) == 20 + 8
+    assert lone(Step(1, 1, action="shared_load", registers=4, written=0), Step(8, 8, (0,))) == 26 + 8
 
 
-def test_each_further_wavefront_is_a_cycle_more():
-    assert lone(Step(1, 1, action="shared_load", registers=4, written=0), Step(8, 8, (0,))) == 1 + 3 + 26 + 8
+def test_warps_without_a_lane_in_an_access_do_not_wait_for_it():
+    load, use = Step(1, 1, action="shared_load", written=0), Step(8, 8, (0,))
+    half = {("shared_load", 1): (Cost(1, 1, warps=(True, True, False, False)),)}
+    told = list[Issued]()
+    run(Work((load, use), (), (), 0, 1, 1, 4), half, PLAIN, told.append)
+    assert [each.start for each in told if each.step is use] == [1, 1, 20, 21]
+    assert [each.warp for each in told if each.step.action] == [0, 1]
+
+
+def test_accesses_of_a_kind_cost_what_the_one_in_turn_costs():
+    loads = (Step(1, 1, action="shared_store"),) * 4
+    by_turns = {("shared_store", 1): (Cost(1, 10), Cost(1, 1))}
+    assert run(Work(loads, (), (), 0, 1, 1, 1), by_turns, PLAIN).cycles == 1 + 10 + 1 + 10 + 1
 
 
 def test_a_load_that_hits_l1_passes_tags_and_data():
@@ -203,7 +217,7 @@ def test_a_block_that_follows_is_younger_than_those_that_are_there():
 
 SLOW_LOAD = Step(1, 1, action="shared_load", registers=2)
 """Its 100 wavefronts keep the data stage busy."""
-SLOW_COSTS: Costs = {("shared_load", 2): Cost(1, 100, 0)}
+SLOW_COSTS: Costs = {("shared_load", 2): (Cost(1, 100, 0),)}
 
 
 def test_so_many_accesses_wait_in_front_of_the_queues_and_no_more():
@@ -236,8 +250,8 @@ def test_never_do_more_accesses_of_a_sub_core_wait(action: Action, warps: int, m
     told, served = list[Issued](), list[float]()
     ask_of = Memory.request
 
-    def request(memory: Memory, action: Action, registers: int) -> Request:
-        ask = ask_of(memory, action, registers)
+    def request(memory: Memory, action: Action, registers: int, turn: int) -> Request:
+        ask = ask_of(memory, action, registers, turn)
 
         def spy(now: float, left: int) -> tuple[float, float]:
             there, read = ask(now, left)
@@ -247,7 +261,7 @@ def test_never_do_more_accesses_of_a_sub_core_wait(action: Action, warps: int, m
         return spy
 
     monkeypatch.setattr(Memory, "request", request)
-    costs = {of: Cost(7, 7, 128) for of in COSTS}
+    costs = {of: (Cost(7, 7, 128),) for of in COSTS}
     work = Work((), (Step(1, 1, action=action),), (), 12, 2, 1, warps)
     run(work, costs, PLAIN, told.append)
     for core in range(SUB_CORES):
@@ -314,7 +328,7 @@ ALONE = {"global_cycles", "l1_cycles", "barrier_cycles", "operand_cycles", "othe
 
 
 def each_wavefronts(times: float) -> Costs:
-    return {of: Cost(cost.lookups, times * cost.wavefronts, cost.bytes) for of, cost in COSTS.items()}
+    return {of: (cost._replace(wavefronts=times * cost.wavefronts),) for of, (cost,) in COSTS.items()}
 
 
 @given(LOOPS, st.sampled_from(sorted(ALONE)), st.floats(0, 300))
@@ -337,7 +351,7 @@ def test_no_resource_is_used_beyond_its_rate(steps: Steps, warps: int, resident:
     cycles = run(Work((), steps, (), passes, resident, resident, warps), COSTS, PLAIN).cycles
     on_a_sub_core = -(-warps * resident // SUB_CORES)
     issue = sum(step.issue_cycles for step in steps)
-    shared = sum(COSTS[step.action, 1].wavefronts for step in steps if step.action.startswith("shared"))
+    shared = sum(COSTS[step.action, 1][0].wavefronts for step in steps if step.action.startswith("shared"))
     assert cycles >= passes * on_a_sub_core * issue - 1e-6
     assert cycles >= passes * warps * resident * shared - 1e-6
 
@@ -373,7 +387,7 @@ def test_parts_of_a_step_are_the_step(steps: Steps):
         assert sum(part.instructions for part in parts) == step.instructions
         assert (last.action, last.registers, last.written, last.read) == step[3:7]
         assert all(not part.action and part.waits == step.waits for part in before)
-        assert not last.action or last.issue_cycles <= 2
+        assert not before or (last.issue_cycles, last.ready_cycles) == (1, step.after_cycles)
 
 
 def test_memory_serves_in_the_order_of_time():
@@ -387,7 +401,7 @@ def test_memory_serves_in_the_order_of_time():
 
 
 def test_a_barrier_waits_for_the_accesses_before_it():
-    stores, costs = (Step(1, 1, action="shared_store"),) * 5, {("shared_store", 1): Cost(1, 20)}
+    stores, costs = (Step(1, 1, action="shared_store"),) * 5, {("shared_store", 1): (Cost(1, 20),)}
     found = run(Work((*stores, BARRIER, MULTIPLY), (), (), 0, 1, 1, 1), costs, PLAIN).cycles
     # the fifth leaves the queue when the first four are served; then one arrives, and all go on
     assert found == pytest.approx(1 + 4 * 20 + 2 + 16 + 16)

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from gemmsim.device import device
 from gemmsim.errors import InputError
 from gemmsim.kernels import kernel
-from gemmsim.pipeline.multiprocessor import SUB_CORES, run
+from gemmsim.pipeline.costs import Cost
+from gemmsim.pipeline.multiprocessor import run
 from gemmsim.pipeline.program import Action, Program, Step
+from gemmsim.pipeline.ready import SUB_CORES
 from gemmsim.pipeline.timeline import BUSY, MEANINGS, Interval, flights_of, intervals_of, timeline, window
-from gemmsim.pipeline.timing import Cost, Timing
+from gemmsim.pipeline.timing import Timing
 from gemmsim.pipeline.trace import ON_THE_WAY, chrome_trace
 from gemmsim.pipeline.work import Issued, Work
 from gemmsim.problem import Problem
@@ -32,7 +34,9 @@ PLAIN = Timing(
     atomic_cycles=700.0, block_start_cycles=150.0, block_turnover_cycles=500.0, l1_misses=0.0,
     ffma_late_cycles=0.0,
 )  # fmt: skip
-COSTS = {("global_load", 1): Cost(1, 1, 128), ("shared_load", 1): Cost(1, 1, 0), ("shared_store", 1): Cost(1, 1, 0)}
+COSTS = {
+    ("global_load", 1): (Cost(1, 1, 128),), ("shared_load", 1): (Cost(1, 1, 0),), ("shared_store", 1): (Cost(1, 1, 0),),
+}  # fmt: skip
 
 
 def simulated(work: Work, at: Timing = PLAIN) -> list[Issued]:
@@ -66,9 +70,9 @@ def test_what_is_done_meanwhile_is_not_waited_for():
 
 
 def test_shared_memory_is_told_from_global():
-    # data stage: 1 wavefront, ending a cycle after the issue; latency 20
+    # its issue and its wavefront are in the latency of 20
     found = lone_warp(Step(1, 1, action="shared_load", written=2), Step(4, 4, (2,), ffma=4))
-    assert found == [("shared", 1), ("wait_shared", 20), ("compute", 4)]
+    assert found == [("shared", 1), ("wait_shared", 19), ("compute", 4)]
 
 
 def test_the_last_scoreboard_to_be_free_names_the_wait():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gemmsim.device import device
 from gemmsim.pipeline.multiprocessor import Ran
+from gemmsim.pipeline.timing import ALL, NOTHING, Shares
 from gemmsim.pipeline.waves import (
     ROUNDS,
     UNEVEN,
@@ -55,10 +56,10 @@ AT_ONCE = ran(1000, 1000, 2000, 2000)
 @pytest.mark.parametrize(
     ("blocks", "blocks_per_sm", "wave"),
     [
-        (132 * 2 * 3, 2, Wave(2, 1, 1.0, 132)),
-        (7, 4, Wave(1, 1, 1.0, 7)),  # one by one to as many multiprocessors
-        (133, 4, Wave(2, 1, 1.0, 132)),  # one of them gets a second
-        (132, 4, Wave(1, 1, 1.0, 132)),
+        (132 * 2 * 3, 2, Wave(2, 1, ALL, 132)),
+        (7, 4, Wave(1, 1, ALL, 7)),  # one by one to as many multiprocessors
+        (133, 4, Wave(2, 1, ALL, 132)),  # one of them gets a second
+        (132, 4, Wave(1, 1, ALL, 132)),
     ],
 )
 def test_the_first_blocks_are_spread_evenly(blocks: int, blocks_per_sm: int, wave: Wave):
@@ -81,10 +82,10 @@ def test_what_is_read_ahead_is_what_those_with_a_block_less_share(m, n, group, s
     most = max(map(len, held))
     ahead = {place for own in held if len(own) < most for place in own} if blocks >= sms else set()
     found = [
-        (16 * any((row, part) == (r, p) for r, _, p in ahead) + 48 * any((column, part) == (c, p) for _, c, p in ahead))
+        (any((row, part) == (r, p) for r, _, p in ahead), any((column, part) == (c, p) for _, c, p in ahead))
         for own in held if len(own) == most for row, column, part in own
     ]  # fmt: skip
-    assert read_ahead(problem, tiling, blocks, sms) == pytest.approx(np.mean(found) / 64)
+    assert read_ahead(problem, tiling, blocks, sms) == pytest.approx(np.mean(found, axis=0))
 
 
 # Blocks that follow
@@ -154,23 +155,23 @@ def blocks_of(m: int, n: int, tiling: Tiling, k: int = 64) -> Problem:
     return Problem(m * tiling.block_m, n * tiling.block_n, k)
 
 
-def later_blocks(problem: Problem, tiling: Tiling, resident: int) -> float:
-    """What the blocks behind the first wave are the first to need."""
+def later_blocks(problem: Problem, tiling: Tiling, resident: int) -> Shares:
+    """What the blocks behind the first wave are the first to need, of A and of B."""
     at_once = resident * H200.sms
     return cold_share(problem, tiling, H200, at_once, grid(problem, tiling).blocks, at_once)
 
 
 def test_whole_strips_begin_new_rows_and_know_the_columns():
     tiling = Tiling(128, 64, 8, 8, 8)
-    # a strip of 66 blocks, 2 strips in a wave: all rows of A are new, no column of B; a tile has 128 rows, 64 columns
-    assert later_blocks(blocks_of(20, 66, tiling), tiling, 1) == pytest.approx(128 / (128 + 64))
+    # a strip of 66 blocks, 2 strips in a wave: all rows of A are new, no column of B
+    assert later_blocks(blocks_of(20, 66, tiling), tiling, 1) == (1, 0)
 
 
 def test_a_strip_of_several_waves_is_new_once():
     tiling = Tiling(128, 128, 8, 8, 8)
     # strips of 264 blocks are two waves: every other one begins rows, of the 7 behind the first the second, fourth and
     # sixth; the first of them ends the first strip, and its 132 blocks are the first to need their columns
-    expected = (3 / 7 + 1 / 7) / 2
+    expected = (3 / 7, 1 / 7)
     assert later_blocks(blocks_of(4, 264, tiling), tiling, 1) == pytest.approx(expected)
     # so are strips of two rows of 132 blocks, or of one row of 132 tiles in two parts
     grouped, parted = Tiling(128, 128, 8, 8, 8, group=2), Tiling(128, 128, 8, 8, 8, split_k=2)
@@ -181,18 +182,18 @@ def test_a_strip_of_several_waves_is_new_once():
 def test_a_few_blocks_left_know_the_rest_of_their_row():
     tiling = Tiling(128, 128, 8, 8, 8)
     problem = blocks_of(17, 8, tiling)  # 136 blocks: the last four are of a row whose first four were in the first wave
-    assert later_blocks(problem, tiling, 1) == 0
-    assert cold_share(problem, tiling, H200, 128, 136, 132) == 1 / 2  # that whole row would be new, its columns not
+    assert later_blocks(problem, tiling, 1) == NOTHING
+    assert cold_share(problem, tiling, H200, 128, 136, 132) == (1, 0)  # that whole row would be new, its columns not
 
 
 def test_everything_is_new_where_l2_keeps_nothing():
     tiling = Tiling(128, 128, 8, 8, 8)
     large = Problem(8192, 8192, 8192)  # 512 MiB
     assert not fits_in_l2(large, H200)
-    assert later_blocks(large, tiling, 1) == 1
+    assert later_blocks(large, tiling, 1) == ALL
     small = Problem(8192, 8192, 512)  # 32 MiB of 60
     assert fits_in_l2(small, H200)
-    assert later_blocks(small, tiling, 1) < 1
+    assert max(later_blocks(small, tiling, 1)) < 1
     assert fits_in_l2(Problem(1024, 1024, 1024), H200)  # 8 MiB
 
 
@@ -205,15 +206,15 @@ def test_a_tile_is_new_to_the_wave_that_first_has_a_block_of_it(m, n, split: int
     first = data.draw(st.integers(0, blocks - 1))
     last = min(blocks, first + WAVES * at_once)
     known: set[tuple[str, int, int]] = set()
-    held, new, total = set(known), 0, 0
+    held, new = set(known), {"a": 0, "b": 0}
     for number in range(last):
         if number >= first and (number - first) % at_once == 0:
             held = set(known)  # the waves before this one
         tile, part = divmod(number, split)
         row, column = place_of(tile, problem, tiling)
-        for name, which, size in (("a", row, 64), ("b", column, 32)):
+        for name, which in (("a", row), ("b", column)):
             known.add((name, int(which), part))
             if number >= first:
-                new += size * ((name, int(which), part) not in held)
-                total += size
-    assert cold_share(problem, tiling, H200, first, blocks, at_once) == pytest.approx(new / total)
+                new[name] += (name, int(which), part) not in held
+    found = cold_share(problem, tiling, H200, first, blocks, at_once)
+    assert found == pytest.approx(tuple(count / (last - first) for count in new.values()))

@@ -40,6 +40,8 @@ class Calibration:
     cold_slowest_cycles          the slowest of 64 such loads, of neighbouring lines, by a block that waits for all
     cold_rows_slowest_cycles     the same of loads that go each along a row of its own
     l2_slowest_cycles            the same of loads anywhere in L2 that hit it
+    l2_line_cycles               of an SM for each line that it asks L2 for while all others do, however little of it;
+                                 l2_line_alone_cycles the same while no other does
     code_line_cycles             128 bytes of code that run for the first time, the same done before
     dram_bytes_per_s             reads of memory by all SMs; dram_write_bytes_per_s writes
     barrier_*_warps_cycles       from one __syncthreads to the next, by warps of the block
@@ -79,6 +81,8 @@ class Calibration:
     cold_slowest_cycles: float | None = None
     cold_rows_slowest_cycles: float | None = None
     l2_slowest_cycles: float | None = None
+    l2_line_cycles: float | None = None
+    l2_line_alone_cycles: float | None = None
     code_line_cycles: float | None = None
     dram_bytes_per_s: float | None = None
     dram_write_bytes_per_s: float | None = None
@@ -145,6 +149,8 @@ def range_of(name: str) -> tuple[float, float, str]:
 
 
 RANGES = {
+    "l2_line_cycles": (0.1, 100, "cycles"),
+    "l2_line_alone_cycles": (0.1, 100, "cycles"),
     "_hz": (1e8, 1e11, "Hz"),
     "_bytes_per_s": (1e9, 1e16, "bytes/s"),
     "_bytes_per_cycle": (1, 1024, "bytes a cycle"),

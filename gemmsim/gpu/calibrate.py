@@ -13,7 +13,7 @@ import numpy as np
 
 from gemmsim.calibration.numbers import BARRIER_WARPS, WIDTHS_BITS
 from gemmsim.coalescing import LINE_BYTES
-from gemmsim.gpu.calibrate_memory import cold, dram, l2
+from gemmsim.gpu.calibrate_memory import cold, dram, l2, lines
 from gemmsim.gpu.microbenchmarks import WARP, Bench
 from gemmsim.gpu.paired_runs import (
     HALF,
@@ -178,6 +178,7 @@ PARTS: Mapping[str, Callable[[Bench], Findings]] = {
     "l2": l2,
     "dram": dram,
     "cold": cold,
+    "lines": lines,
     "barrier": barrier,
     "launch": launch,
     "copy": copy,

@@ -34,8 +34,9 @@ from gemmsim.gpu.paired_runs import (
 from gemmsim.machine_code.encoding import WORD_BYTES
 
 GATHERERS, GATHERING_BLOCKS = 64, 32
-ROW_BYTES = 16 * 1024
+LINE_GATHERERS = 256, 1024
 """Threads of a block that each follow a chain of their own."""
+ROW_BYTES = 16 * 1024
 NEAR, INSIDE, FAR = 1 / 16, 0.4, 0.7
 """Working sets as shares of L2: small; less than a half; more than a half."""
 LARGEST_STREAM_BYTES = 4 * 2**30
@@ -143,9 +144,30 @@ def cold(bench: Bench) -> Findings:
     }
 
 
+def lines(bench: Bench) -> Findings:
+    """What a line costs that an SM asks L2 for, however little of it: threads that each load from a line of its own."""
+    read_all, places = _in_l2(bench)
+    few, many = LINE_GATHERERS
+    found = {}
+    for name, blocks, who in (("l2_line_alone_cycles", 1, "one SM"), ("l2_line_cycles", bench.sms, "every SM")):
+        short, long = (_gathered(bench, places, read_all, who, blocks, threads) for threads in LINE_GATHERERS)
+        samples = tuple((more - less) / (many - few) for less, more in zip(short, long, strict=True))
+        how = f"a block of {many} threads on {who}, less one of {few}: loads of 8 bytes, random in {INSIDE:.0%} of L2"
+        found[name] = Finding(samples, how)
+    return found
+
+
 def _slowest(bench: Bench, places: Any, before: Callable[[], None], where: str) -> Finding:
     """The slowest of 64 loads, one of each thread of a block, on a few SMs: too few for any rate to matter."""
-    blocks, threads, steps = min(GATHERING_BLOCKS, bench.sms), GATHERERS, (8, 32)
+    samples = _gathered(bench, places, before, where, min(GATHERING_BLOCKS, bench.sms), GATHERERS)
+    return Finding(samples, f"loads and a barrier, {GATHERERS} threads, each its own chain, {where}")
+
+
+def _gathered(
+    bench: Bench, places: Any, before: Callable[[], None], where: str, blocks: int, threads: int
+) -> tuple[float, ...]:
+    """Cycles of a step in which every thread of a block loads along a chain of its own, and waits for all others."""
+    steps = (8, 32)
     starts = np.arange(blocks * threads) * (len(places) // (blocks * threads))
     address = bench.uploaded(places[starts])
     samples = []
@@ -156,12 +178,18 @@ def _slowest(bench: Bench, places: Any, before: Callable[[], None], where: str) 
             ends = last_of_chain(places, starts[::threads], count)
             rows = bench.run("gather", blocks, threads, address, count, expected=ends)
             taken.append(float(np.median(rows.cycles)))
-            bench.keep(f"gather {where}, steps={count} cycles", rows.cycles)
+            bench.keep(f"gather {where}, threads={threads}, steps={count} cycles", rows.cycles)
         samples.append((taken[1] - taken[0]) / (steps[1] - steps[0]))
-    return Finding(tuple(samples), f"loads and a barrier, {threads} threads, each its own chain, {where}")
+    return tuple(samples)
 
 
 def _slowest_in_l2(bench: Bench) -> Finding:
+    read_all, places = _in_l2(bench)
+    return _slowest(bench, places, read_all, f"random in {INSIDE:.0%} of L2, read before")
+
+
+def _in_l2(bench: Bench) -> tuple[Callable[[], None], Any]:
+    """(what brings a chain into L2, its places): random in a share of it."""
     chunks = chunks_of(INSIDE, bench.facts.l2_bytes, READERS)
     lines = chunks * chunk_bytes(READERS) // LINE_BYTES
     memory, places = bench.chain(lines, random_order(lines, lines))
@@ -169,7 +197,7 @@ def _slowest_in_l2(bench: Bench) -> Finding:
     def read_all() -> None:
         bench.queue("read_past_l1", 4 * bench.sms, READERS, memory, chunks, 1, 1, chunks)
 
-    return _slowest(bench, places, read_all, f"random in {INSIDE:.0%} of L2, read before")
+    return read_all, places
 
 
 def _check_past_l1(bench: Bench) -> None:

@@ -17,9 +17,11 @@ from gemmsim.calibration import Calibration, calibration
 from gemmsim.coalescing import SECTOR_BYTES
 from gemmsim.device import Device
 from gemmsim.kernels import Kernel
-from gemmsim.pipeline.multiprocessor import Ran, busy_cycles, run
+from gemmsim.pipeline.costs import Costs, costs
+from gemmsim.pipeline.multiprocessor import Ran, run
 from gemmsim.pipeline.program import Program, Steps
-from gemmsim.pipeline.timing import Costs, Timing, costs, timing
+from gemmsim.pipeline.ready import busy_cycles
+from gemmsim.pipeline.timing import Shares, Timing, timing
 from gemmsim.pipeline.waves import Wave, busiest, cold_share, first_wave, read_ahead
 from gemmsim.pipeline.work import Work
 from gemmsim.problem import Problem, ceil_div
@@ -74,6 +76,8 @@ def simulate_launch(
     moved = cache_traffic(problem, kernel, tiling, device, blocks_per_sm)
     blocks = grid(problem, tiling).blocks
     cost, base = costs(problem, kernel, tiling, blocks <= device.sms), timing(device, known)
+    first = first_wave(blocks, blocks_per_sm, device)
+    resident, at_once = first.resident, first.resident * device.sms
     loaded_bytes = loaded_bytes_of(problem, kernel, tiling)
     depth = grid(problem, tiling).steps * tiling.block_k if kernel.staged else problem.k
     passes, left_over = program.passes(float(tiling.thread_m * tiling.thread_n * depth))
@@ -85,16 +89,17 @@ def simulate_launch(
     def lives(blocks: int, wave: Wave) -> Ran:
         return life(blocks, wave.resident, below(base, wave, device, known, moved, loaded_bytes))
 
-    first = first_wave(blocks, blocks_per_sm, device)
     waves = [(first, lives(first.resident, first).cycles)]
-    if ahead := read_ahead(problem, tiling, min(blocks, first.resident * device.sms), device.sms):
+    if any(ahead := read_ahead(problem, tiling, min(blocks, at_once), device.sms)):
         # They read what multiprocessors with a block less have read before, unless they would overtake these.
-        fewer, later = first._replace(resident=first.resident - 1), first._replace(cold=1 - ahead)
+        fewer, later = (
+            first._replace(resident=first.resident - 1),
+            first._replace(cold=Shares(1 - ahead.a, 1 - ahead.b)),
+        )
         waves = [(later, max(lives(fewer.resident, fewer).cycles, lives(first.resident, later).cycles))]
-    resident, at_once = first.resident, first.resident * device.sms
     if (left := blocks - at_once) > 0:
 
-        def cold(begin: int, end: int) -> float:
+        def cold(begin: int, end: int) -> Shares:
             return cold_share(problem, tiling, device, begin, end, at_once)
 
         later = Wave(resident, 1, cold(at_once, blocks), device.sms)
@@ -142,6 +147,7 @@ def below(
         cold_tail_cycles=cold_tail,
         cold_share=wave.cold,
         load_cycles_per_byte=max(alone, l2, same, dram),
+        line_cycles=max(known.l2_line_alone_cycles or 0.0, share * (known.l2_line_cycles or 0.0)),
         store_cycles_per_byte=max(written_alone, base.store_cycles_per_byte * share),
         l1_misses=min(1.0, filled / max(1.0, loaded_bytes)),
     )

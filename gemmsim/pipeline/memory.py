@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable
 
 from gemmsim.coalescing import LINE_BYTES
+from gemmsim.pipeline.costs import Cost, Costs
 from gemmsim.pipeline.program import Action
-from gemmsim.pipeline.timing import Cost, Costs, Timing
+from gemmsim.pipeline.timing import Timing
 
 MULTIPLIER, INCREMENT, MODULUS = 1664525, 1013904223, 2**32
 """The linear congruential generator of Knuth and Lewis: no two loads are equally far from memory."""
@@ -20,6 +21,9 @@ COPY_CYCLES = 1.7
 """What a copy through L1 takes of the tags beyond a cycle for each place that it reads: on an H200, of 4 bytes a lane
 2.7 cycles in all where that is one place, 3.7 where two, 5.2 to 6.1 where four; in those loops of
 `campaigns/core_loops.py` whose lines L1 holds 2.4, 3.4 and 4.6."""
+SLOWER_CYCLES = {1: 2.0, 2: 2.0, 4: 3.0}
+"""What a further wavefront adds to the latency of a shared load, by registers moved: on an H200 a load of a word takes
+2 cycles more with a conflict of two lanes, 6 with one of four; of four words 6 less where lanes share half of them."""
 UNKNOWN = Cost()
 """Of a request of which nothing is known."""
 Request = Callable[..., tuple[float, float]]
@@ -32,6 +36,11 @@ def whole_lines(registers: int) -> Cost:
     return Cost(registers, registers, LINE_BYTES * registers, registers)
 
 
+def latency_cycles(timing: Timing, wavefronts: float, registers: int) -> float:
+    """From the begin of a shared load to when its result is there, so many wavefronts being served for it."""
+    return timing.shared_load_cycles[registers] - 1 + (wavefronts - registers) * SLOWER_CYCLES[registers]
+
+
 class Memory:
     """When the data stage, the tags, and the queue below L1 are free again."""
 
@@ -40,13 +49,18 @@ class Memory:
         self.data = self.tags = self.below = 0.0
         self.random = 1
 
-    def request(self, action: Action, registers: int) -> Request:
-        """What one instruction asks for, again and again."""
+    def cost(self, action: str, registers: int, turn: int = 0) -> Cost:
+        """Of the accesses of a kind and width, the one in turn; again the first after the last."""
+        found = self.costs.get((action, registers))
+        return found[turn % len(found)] if found else UNKNOWN
+
+    def request(self, action: Action, registers: int, turn: int = 0) -> Request:
+        """What the instruction whose turn it is asks for, again and again."""
         timing = self.timing
-        cost = self.costs.get((action, registers), UNKNOWN)
+        cost = self.cost(action, registers, turn)
         match action:
             case "shared_load" | "shared_store":
-                return self._shared(cost.wavefronts, timing.shared_load_cycles[registers])
+                return self._shared(cost.wavefronts, latency_cycles(timing, cost.wavefronts, registers))
             case "global_load" if (action, registers) in self.costs:
                 return self._load(cost, timing.l1_misses)
             case "global_load":
@@ -54,11 +68,11 @@ class Memory:
             case "partial_store":
                 return self._store(whole_lines(registers))
             case "global_copy":
-                source = self.costs.get(("global_copy_source", registers), UNKNOWN)
+                source = self.cost("global_copy_source", registers, turn)
                 return self._copy(source, cost, registers)
             case "global_store":
                 return self._store(cost)
-        farther = timing.cold_share * max(0.0, timing.cold_cycles - timing.global_cycles)
+        farther = max(timing.cold_share) * max(0.0, timing.cold_cycles - timing.global_cycles)
         fixed = {"local": timing.l1_cycles, "atomic": timing.atomic_cycles + farther}.get(action, timing.other_cycles)
         return lambda now, left=0: (now + fixed, now + timing.operand_cycles)
 
@@ -66,8 +80,9 @@ class Memory:
         operand_cycles = self.timing.operand_cycles
 
         def ask(now: float, left: int = 0) -> tuple[float, float]:
-            data = self.data = (self.data if self.data > now else now) + data_cycles
-            return data - 1 + latency_cycles, data - data_cycles + operand_cycles
+            begin = self.data if self.data > now else now
+            self.data = begin + data_cycles
+            return begin + latency_cycles, begin + operand_cycles
 
         return ask
 
@@ -122,18 +137,18 @@ class Memory:
 
     def _fetch(self, bytes_: float, cost: Cost) -> Callable[[float, int], float]:
         """What tells when so many bytes are there from below L1."""
-        moved_cycles = bytes_ * self.timing.load_cycles_per_byte
+        timing, passes_apart = self.timing, cost.passes_apart
+        lines = max(cost.places, cost.bytes / LINE_BYTES) * timing.l1_misses
+        moved_cycles = max(bytes_ * timing.load_cycles_per_byte, lines * timing.line_cycles)
         # Of so many places the slowest counts, whoever was the first to miss it.
         power = 1 / cost.places if cost.places else math.inf
-        timing, passes_apart = self.timing, cost.passes_apart
-        shares = timing.cold_share, timing.cold_share * (1 - cost.along_k)
+        share = timing.cold_share[cost.operand != "a"]
         warm, cold = (timing.global_cycles, timing.global_tail_cycles), (timing.cold_cycles, timing.cold_tail_cycles)
 
         def there(now: float, left: int) -> float:
             self.below = (self.below if self.below > now else now) + moved_cycles
             late = -math.log1p(-(self.draw() ** power))
-            share = shares[left % passes_apart != 0]
-            least_cycles, tail_cycles = cold if share and self.draw() < share else warm
+            least_cycles, tail_cycles = cold if share and not left % passes_apart and self.draw() < share else warm
             return self.below + least_cycles + late * tail_cycles
 
         return there

@@ -12,42 +12,21 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from typing import NamedTuple
 
 from gemmsim.main_loops.sub_core import SCOREBOARDS
-from gemmsim.pipeline.memory import Memory, Request
-from gemmsim.pipeline.program import Action, Step, Steps
-from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Costs, Timing
+from gemmsim.pipeline.costs import Costs
+from gemmsim.pipeline.memory import Memory
+from gemmsim.pipeline.program import Step
+from gemmsim.pipeline.ready import NOTHING, SUB_CORES, Ready, parts_of
+from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
 
-SUB_CORES = 4
 CODE_AHEAD = 128
 """Instructions that are fetched before they are needed, as long as the code goes straight on."""
 MEMORY_QUEUE = 5
 """Accesses of memory that a sub-core has issued and nobody has begun to serve, at most."""
-DATA: tuple[Action, ...] = ("shared_load", "shared_store", "global_load", "global_copy")
-"""Actions that the data stage serves."""
-CONTROL: tuple[Action, ...] = ("barrier", "commit", "await_copies", "fence")
-"""Actions that ask no memory."""
-
-
-class _Ready(NamedTuple):
-    """A step as it is issued over and over: its number in the code, what is looked at each time, and the step."""
-
-    number: int
-    issue_cycles: float
-    ready_cycles: float
-    waits: tuple[int, ...]
-    request: Request | None
-    written: int
-    read: int
-    step: Step
-
-
-NOTHING = _Ready(-1, 0.0, 0.0, (), None, -1, -1, Step(0.0, 0.0))
 
 
 @dataclass(eq=False, slots=True)
@@ -72,13 +51,13 @@ class _Warp:
 
     block: _Block
     core: _SubCore
-    age: int
+    number: int
     ready: float
     left: int
-    next: _Ready
+    next: Ready
     part: int = 0
     at: int = 0
-    steps: list[_Ready] = field(default_factory=list)
+    steps: list[Ready] = field(default_factory=list)
     go: float = math.inf
     waits_at_barrier: bool = False
     copied: float = 0.0
@@ -110,24 +89,13 @@ class _Multiprocessor:
     def __init__(self, work: Work, costs: Costs, timing: Timing, watch: Watch | None) -> None:
         self.work, self.timing, self.watch = work, timing, watch
         self.memory = Memory(costs, timing)
-        numbers = count()
-        self.parts = [
-            [self.prepared(next(numbers), each) for step in work.part(part) for each in in_time(step)]
-            for part in range(3)
-        ]
-        steps = sum(map(len, self.parts))
+        self.parts = parts_of(work, self.memory, timing)
+        steps = sum(map(len, self.parts[0]))
         self.cores = [_SubCore(number, [None] * steps) for number in range(SUB_CORES)]
         self.due = [math.inf] * SUB_CORES
         self.started = 0
         self.arrivals = 0.0
         self.block_ends: list[float] = []
-
-    def prepared(self, number: int, step: Step) -> _Ready:
-        asks = step.action and step.action not in CONTROL
-        request = self.memory.request(step.action, step.registers) if asks else None
-        late = step.ffma * self.timing.ffma_late_cycles
-        issue_cycles, ready_cycles = step.issue_cycles + late, step.ready_cycles + late
-        return _Ready(number, issue_cycles, ready_cycles, step.waits, request, step.written, step.read, step)
 
     def run(self) -> Ran:
         for number in range(min(self.work.resident, self.work.blocks)):
@@ -163,7 +131,7 @@ class _Multiprocessor:
         self.started += 1
         for number in range(self.work.warps):
             core = min(self.cores, key=lambda each: len(each.warps))
-            warp = _Warp(block, core, block.number * self.work.warps + number, now, self.work.passes, NOTHING)
+            warp = _Warp(block, core, number, now, self.work.passes, NOTHING)
             if self.settle(warp):
                 continue
             self.expect(warp, core, now)
@@ -192,7 +160,7 @@ class _Multiprocessor:
             self.control(warp, step, end)
         if self.watch and seen:
             lap = self.work.passes - warp.left if warp.part == 1 else -1
-            of = warp.block.number, warp.age % self.work.warps, core.number
+            of = warp.block.number, warp.number, core.number
             self.watch(Issued(now, end, *of, step, lap, *seen, done(warp, step, end)))
         warp.at += 1
         if warp.at == len(warp.steps) and self.turn(warp):
@@ -220,7 +188,7 @@ class _Multiprocessor:
                     go = free[scoreboard]
         warp.go = go
 
-    def fetch_code(self, core: _SubCore, of: _Ready, now: float) -> tuple[float, float]:
+    def fetch_code(self, core: _SubCore, of: Ready, now: float) -> tuple[float, float]:
         """When a sub-core has the code of a step, and what it has fetched by then: that comes line by line, and drives
         out what came longest ago."""
         instructions = of.step.instructions or of.step.issue_cycles
@@ -242,11 +210,12 @@ class _Multiprocessor:
 
     def settle(self, warp: _Warp) -> bool:
         """Move a warp on to a part that has steps; whether there is none."""
-        while warp.part < 3 and (not self.parts[warp.part] or (warp.part == 1 and warp.left <= 0)):
+        parts = self.parts[warp.number]
+        while warp.part < 3 and (not parts[warp.part] or (warp.part == 1 and warp.left <= 0)):
             warp.part += 1
         if warp.part == 3:
             return True
-        warp.steps = self.parts[warp.part]
+        warp.steps = parts[warp.part]
         return False
 
     def end_warp(self, warp: _Warp, now: float) -> None:
@@ -287,29 +256,6 @@ class _Multiprocessor:
                 other.ready = max(other.ready, on)
                 other.go = max(other.ready, *(other.free[each] for each in other.next.waits), 0.0)
                 self.wake(other.core, on)
-
-
-def busy_cycles(loop: Steps, costs: Costs) -> float:
-    """Cycles of a multiprocessor that a warp takes of what is asked most in a pass of a loop: the issue slots of all
-    sub-cores, the lookups of tags, or the data stage. No number of warps goes round faster."""
-    asked = [(costs[step.action, step.registers], step) for step in loop if (step.action, step.registers) in costs]
-    lookups = sum(cost.lookups for cost, step in asked if step.action.startswith("global"))
-    data = sum(cost.wavefronts for cost, step in asked if step.action in DATA)
-    return max(sum(step.issue_cycles for step in loop) / SUB_CORES, lookups, data)
-
-
-def in_time(step: Step) -> Iterator[Step]:
-    """A step as it is issued: what asks memory after other instructions by itself, so that all requests of a
-    multiprocessor are met in the order of their times."""
-    before = step.issue_cycles - 1
-    if before > 1 and step.action:
-        yield Step(before, before, step.waits, ffma=step.ffma, instructions=max(0, step.instructions - 1))
-        after = max(1.0, step.ready_cycles - before)
-        yield step._replace(
-            issue_cycles=1.0, ready_cycles=after, waits=(), ffma=0, instructions=min(1, step.instructions)
-        )
-    else:
-        yield step
 
 
 def waited(warp: _Warp, step: Step) -> tuple[float, float, int]:

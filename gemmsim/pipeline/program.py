@@ -45,6 +45,7 @@ class Step(NamedTuple):
     written, read  scoreboards that the action frees when its result is there, and when it has read its operands; -1
     ffma           FFMA in it, of a thread
     instructions   how many it is
+    after_cycles   of ready_cycles, those after its last instruction has been issued, that one's own slot among them
     """
 
     issue_cycles: float
@@ -56,6 +57,7 @@ class Step(NamedTuple):
     read: int = -1
     ffma: int = 0
     instructions: int = 0
+    after_cycles: float = 1.0
 
 
 Steps = tuple[Step, ...]
@@ -182,7 +184,8 @@ def _steps(code: Sequence[tuple[Instruction, float]]) -> Iterator[Step]:
             action = ""
         if action:
             registers = _pending(each) if action == "await_copies" else each.data_registers
-            yield Step(issue, ready, waits, action, registers, written, read, ffma, count)
+            after = max(control.stall, cycles)
+            yield Step(issue, ready, waits, action, registers, written, read, ffma, count, after)
             issue, ready, waits, ffma, count = 0.0, 0.0, (), 0, 0
     if issue:
         yield Step(issue, ready, waits, ffma=ffma, instructions=count)

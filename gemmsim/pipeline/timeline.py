@@ -16,10 +16,12 @@ from gemmsim.calibration import Calibration, calibration
 from gemmsim.device import Device
 from gemmsim.errors import InputError
 from gemmsim.kernels import Kernel
+from gemmsim.pipeline.costs import costs
 from gemmsim.pipeline.launch import below, loaded_bytes_of
-from gemmsim.pipeline.multiprocessor import SUB_CORES, run
+from gemmsim.pipeline.multiprocessor import run
 from gemmsim.pipeline.program import Program, Step
-from gemmsim.pipeline.timing import costs, timing
+from gemmsim.pipeline.ready import SUB_CORES
+from gemmsim.pipeline.timing import timing
 from gemmsim.pipeline.waves import cold_share, first_wave
 from gemmsim.pipeline.work import Issued, Work
 from gemmsim.problem import Problem

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gemmsim.device import Device
+from gemmsim.pipeline.timing import ALL, NOTHING, Shares
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import Tiling, grid
 
@@ -22,36 +23,33 @@ ROUNDS = 4
 
 
 class Wave(NamedTuple):
-    """Blocks that a multiprocessor has at once: `times` in a row; `cold`, the share of the bytes of their tiles that L2
-    has not held before they begin."""
+    """Blocks that a multiprocessor has at once: `times` in a row; `cold`, the share of their tiles of A and of B that
+    L2 has not held before they begin."""
 
     resident: int
     times: int
-    cold: float
+    cold: Shares
     active_sms: int
 
 
 def first_wave(blocks: int, blocks_per_sm: int, device: Device) -> Wave:
     """The blocks that begin with the launch, spread evenly; L2 holds nothing of what they need."""
-    return Wave(min(blocks_per_sm, ceil_div(blocks, device.sms)), 1, 1.0, min(blocks, device.sms))
+    return Wave(min(blocks_per_sm, ceil_div(blocks, device.sms)), 1, ALL, min(blocks, device.sms))
 
 
-def read_ahead(problem: Problem, tiling: Tiling, blocks: int, sms: int) -> float:
-    """Share of the bytes of their tiles that blocks find in L2 since multiprocessors with one block less run ahead.
+def read_ahead(problem: Problem, tiling: Tiling, blocks: int, sms: int) -> Shares:
+    """Share of their tiles, of A and of B, that blocks find in L2 since multiprocessors with one block less run ahead.
 
     Of the first `blocks`, in turn to all `sms`; those of one row of blocks share a tile of A, those of a column B.
     """
     if blocks < sms or not blocks % sms:
-        return 0.0
+        return NOTHING
     numbers = np.arange(blocks)
     ahead = numbers % sms >= blocks % sms
     tiles, part = np.divmod(numbers, int(tiling.split_k))
     row, column = place_of(tiles, problem, tiling)
-    shares = [
-        np.isin(keys[~ahead], keys[ahead]).mean()
-        for keys in (row * tiling.split_k + part, column * tiling.split_k + part)
-    ]
-    return float(np.average(shares, weights=(tiling.block_m, tiling.block_n)))
+    both = row * tiling.split_k + part, column * tiling.split_k + part
+    return Shares(*(float(np.isin(keys[~ahead], keys[ahead]).mean()) for keys in both))
 
 
 def place_of(tiles: Any, problem: Problem, tiling: Tiling) -> tuple[Any, Any]:
@@ -81,14 +79,14 @@ def busiest(pair: Ran, left: int, sms: int) -> int:
     return alike * resident + int(np.count_nonzero(takers == 0))
 
 
-def cold_share(problem: Problem, tiling: Tiling, device: Device, first: int, last: int, at_once: int) -> float:
-    """Share of the bytes of their tiles that L2 has not held before, of blocks `first` to `last`, `at_once` in a wave.
+def cold_share(problem: Problem, tiling: Tiling, device: Device, first: int, last: int, at_once: int) -> Shares:
+    """Share of their tiles of A and of B that L2 has not held before, of blocks `first` to `last`, `at_once` in a wave.
 
     A tile of A or B is new to a wave none of whose predecessors has a block that shares it. Everything is new where A
     and B do not stay in L2. Of more than `WAVES` waves the first ones stand for all.
     """
     if not fits_in_l2(problem, device):
-        return 1.0
+        return ALL
     numbers = np.arange(first, min(last, first + WAVES * at_once))
     began = first + (numbers - first) // at_once * at_once
     tiles, part = np.divmod(numbers, int(tiling.split_k))
@@ -96,8 +94,7 @@ def cold_share(problem: Problem, tiling: Tiling, device: Device, first: int, las
     down, across = grid(problem, tiling).m, grid(problem, tiling).n
     row_first = row // tiling.group * tiling.group * across + row % tiling.group
     column_first = column * np.minimum(tiling.group, down)
-    new = [(tile * tiling.split_k + part >= began).mean() for tile in (row_first, column_first)]
-    return float(np.average(new, weights=(tiling.block_m, tiling.block_n)))
+    return Shares(*(float((tile * tiling.split_k + part >= began).mean()) for tile in (row_first, column_first)))
 
 
 def fits_in_l2(problem: Problem, device: Device) -> Any:

@@ -43,17 +43,19 @@ class Writer:
         """Instructions of which each sets something going."""
         for _ in range(times):
             self._add(1, issue, issue)
-            self.end(action, registers, written, read)
+            self.end(action, registers, written, read, issue)
 
     def result(self, action: Action) -> None:
         """An instruction whose result is waited for at once."""
         self.act(action, written=RESULT)
         self.wait(RESULT)
 
-    def end(self, action: Action = "", registers: int = 1, written: int = -1, read: int = -1) -> None:
+    def end(
+        self, action: Action = "", registers: int = 1, written: int = -1, read: int = -1, after: float = 1.0
+    ) -> None:
         """Close a step, if there is anything in it."""
         if self.count:
-            last = (action, registers, written, read, self.ffma, self.count)
+            last = (action, registers, written, read, self.ffma, self.count, after)
             self.steps.append(Step(self.issue, self.ready, self.waits, *last))
             self.issue, self.ready, self.waits, self.ffma, self.count = 0.0, 0.0, (), 0, 0
 

@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(32) chase_l2(u64 *rows, const u64 *
 }
 
 // Every thread of a block follows a chain of its own, and waits at each step for all others: the slowest load decides.
-extern "C" __global__ void __launch_bounds__(64) gather(u64 *rows, const u64 *starts, unsigned steps)
+extern "C" __global__ void __launch_bounds__(1024) gather(u64 *rows, const u64 *starts, unsigned steps)
 {
     u64 at = starts[blockIdx.x * blockDim.x + threadIdx.x];
     __syncthreads();
