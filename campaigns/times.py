@@ -1,16 +1,16 @@
 """Points that hold the predicted times against measured ones, and what measures many of them in little time.
 
 python -m campaigns.times                     print the points, as campaigns/times.jsonl has them
-python -m campaigns.times --again             print as many others, as campaigns/times_again.jsonl has them
-python -m campaigns.times --third             and as many again, as campaigns/times_third.jsonl has them
+python -m campaigns.times --draw NUMBER       the second, third or fourth as many, as campaigns/times_again.jsonl,
+                                              times_third.jsonl and times_fourth.jsonl have them
 python -m campaigns.times --random            print random legal configurations, as campaigns/random.jsonl has them
 python -m campaigns.times --measure FILE --out RECORDS.jsonl
 
 Kernels in good tilings and bad, problems from 64 to 8192: square, ragged, tall, wide, deep, and such as leave a wave
-almost empty. The second draw was made when the model had been tuned on the first. The third is for error bars and
-weights alone; those of its points that an earlier model has predicted are in campaigns/times_third_seen.jsonl, besides
-the few that stand in other records. Random are 250 configurations of each of four problems, out of all that
-`gemmsim search` considers. The same are drawn every time.
+almost empty. The second draw was made when the model had been tuned on the first, and the third when it had been on
+both. The fourth is for error bars and weights alone: nothing of it is predicted before the model is finished. Random
+are 250 configurations of each of four problems, out of all that `gemmsim search` considers. The same are drawn every
+time.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ MORE: dict[str, tuple[dict[str, int], ...]] = {
     "double_buffer": ({"swizzle": 16}, {"vector": 2}),
     "async": ({"stages": 4, "group": 4}, {"stages": 5}, {"stages": 2}, {"split_k": 2}, {"split_k": 4, "stages": 4}),
 }
+DRAWS = {1: 7, 2: 8, 3: 9, 4: 10}
+"""The seed of each draw."""
 NAMES = ("block_m", "block_n", "block_k", "thread_m", "thread_n")
 
 SEARCHED = ((1024, 1024, 1024), (1000, 1900, 2100), (4096, 128, 2048), (256, 256, 16384))
@@ -89,7 +91,7 @@ def tilings(kernel: Kernel) -> list[Tiling]:
 
 def points(draw: int = 1) -> list[Point]:
     """The points of a draw of the campaign, each out of those that the ones before have left."""
-    drawn = [random.Random(seed) for seed in (7, 8, 9)[:draw]]
+    drawn = [random.Random(seed) for number, seed in DRAWS.items() if number <= draw]
     found: list[Point] = []
     for kernel in KERNELS.values():
         left = [
@@ -218,8 +220,7 @@ def say(text: str) -> None:
 def main() -> int:
     """Exit status 0, 2 for unusable input, 3 where this machine cannot."""
     parser = argparse.ArgumentParser(prog="campaigns.times", description=__doc__.splitlines()[0])
-    parser.add_argument("--again", action="store_true", help="a second draw, of points that the first one left")
-    parser.add_argument("--third", action="store_true", help="a third, of what both left")
+    parser.add_argument("--draw", type=int, choices=DRAWS, default=1, help="which draw: each of what those before left")
     parser.add_argument("--random", action="store_true", help="random configurations instead")
     parser.add_argument("--measure", type=Path, metavar="POINTS", help="measure the points of a file")
     parser.add_argument("--out", type=Path, help="where the records go")
@@ -228,8 +229,7 @@ def main() -> int:
         if arguments.measure:
             measure(read_points(arguments.measure), arguments.out or Path("times_records.jsonl"))
             return 0
-        draw = 3 if arguments.third else 2 if arguments.again else 1
-        for point in random_points() if arguments.random else points(draw):
+        for point in random_points() if arguments.random else points(arguments.draw):
             print(json.dumps(point.to_dict()))
     except GemmsimError as error:
         print(f"campaigns.times: {error}", file=sys.stderr)
