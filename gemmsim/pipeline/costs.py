@@ -35,6 +35,7 @@ class Cost(NamedTuple):
     places        runs of bytes with gaps between them
     operand       the matrix: "a", "b" or "c"
     passes_apart  it meets what memory has not sent yet in one pass in so many
+    again         further writes of a copy, of lanes that read the same place, one after the other
     warps         of a block, whether they have a lane that takes part; empty where all have
     """
 
@@ -44,6 +45,7 @@ class Cost(NamedTuple):
     places: float = 1.0
     operand: str = "b"
     passes_apart: int = 1
+    again: float = 0.0
     warps: tuple[bool, ...] = ()
 
 
@@ -67,7 +69,7 @@ def costs(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool = Fals
     ordered = {of: tuple(cost for _, cost in sorted(each, key=lambda turn: turn[0])) for of, each in found.items()}
     for width, alike in _alike(problem, kernel, tiling, slowest).items() if kernel.copies else ():
         of = "global_copy", width
-        ordered[of] = tuple(cost._replace(wavefronts=max(cost.wavefronts, alike)) for cost in ordered[of])
+        ordered[of] = tuple(cost._replace(again=max(0.0, alike - cost.wavefronts)) for cost in ordered[of])
     names = {name for name, _ in ordered}
     others = {(name, width): next(ordered[of] for of in ordered if of[0] == name) for name in names for width in MOVED}
     return others | ordered
@@ -101,7 +103,8 @@ def _by_instruction(operand: str, apart: int, active: Any, *asked: NDArray[Any])
     means = [(each * active).sum(axis=-1) / np.maximum(1, taking) for each in asked]
     for warps, *mean in zip(active.tolist(), *(mean.tolist() for mean in means), strict=True):
         lookups, wavefronts, bytes_, places = mean
-        yield Cost(lookups, wavefronts, bytes_, places, operand, apart, () if all(warps) else tuple(warps))
+        taking_part = () if all(warps) else tuple(warps)
+        yield Cost(lookups, wavefronts, bytes_, places, operand, apart, warps=taking_part)
 
 
 def _of_one_class(problem: Problem, kernel: Kernel, tiling: Tiling) -> list[LaneAddresses]:

@@ -83,7 +83,7 @@ def simulate_launch(
     passes, left_over = program.passes(float(tiling.thread_m * tiling.thread_n * depth))
     repeats = ceil_div(tiling.thread_m * tiling.thread_n, 4 * tiling.split_k) if tiling.split_k > 1 else 0
     life = _life(tiling, program, program.after(left_over, repeats), passes, cost)
-    least_cycles = busy_cycles(program.loop, cost) * tiling.warps * passes
+    least_cycles = busy_cycles(program.loop, cost, tiling.warps) * passes
 
     @cache
     def lives(blocks: int, wave: Wave) -> Ran:

@@ -1,8 +1,9 @@
 """The queues that all sub-cores of a multiprocessor share, and when what passes through them is there.
 
-Shared accesses, and what global loads bring, pass one data stage at a wavefront a cycle; tags of global accesses are
-looked up in a stage of its own; below L1 is a queue that moves bytes at the multiprocessor's share of the rate, then a
-latency that varies, always in the same way, so that blocks do not fall into step for good.
+Shared accesses, and what global loads bring, pass one data stage at a wavefront a cycle; copies pass it behind all of
+these, and pile up in front of it; tags of global accesses are looked up in a stage of its own; below L1 is a queue that
+moves bytes at the multiprocessor's share of the rate, then a latency that varies, always in the same way, so that
+blocks do not fall into step for good.
 """
 
 from __future__ import annotations
@@ -17,10 +18,17 @@ from gemmsim.pipeline.timing import Timing
 
 MULTIPLIER, INCREMENT, MODULUS = 1664525, 1013904223, 2**32
 """The linear congruential generator of Knuth and Lewis: no two loads are equally far from memory."""
-COPY_CYCLES = 1.7
-"""What a copy through L1 takes of the tags beyond a cycle for each place that it reads: on an H200, of 4 bytes a lane
-2.7 cycles in all where that is one place, 3.7 where two, 5.2 to 6.1 where four; in those loops of
-`campaigns/core_loops.py` whose lines L1 holds 2.4, 3.4 and 4.6."""
+COPY_CYCLES = 0.7
+"""What a copy through L1 takes of the data stage beyond a cycle for each place that it reads and what it writes: on an
+H200, of 4 bytes a lane 2.7 cycles in all where that is one place, 3.7 where two, 5.2 to 6.1 where four; in those loops
+of `campaigns/core_loops.py` whose lines L1 holds 2.4, 3.4 and 4.6."""
+TURN_CYCLES = {1: 3.1, 2: 3.1, 4: 1.1}
+"""What a copy behind a shared access of its warp takes of it besides, by registers moved: loops of copies and shared
+loads in turn take 2.6 to 3.4 cycles more for each such pair than both by themselves, with 16 bytes a lane 0.6 to 1.1;
+as much for each change where two or four of a kind follow one another, and next to nothing beside global loads."""
+COPIES_AHEAD = 40
+"""Copies that a multiprocessor holds in front of the data stage before warps have to wait: on an H200 one warp issues 26
+at its own pace of one in four cycles, of which one in six is served; four warps, one on each sub-core, 16 each."""
 SLOWER_CYCLES = {1: 2.0, 2: 2.0, 4: 3.0}
 """What a further wavefront adds to the latency of a shared load, by registers moved: on an H200 a load of a word takes
 2 cycles more with a conflict of two lanes, 6 with one of four; of four words 6 less where lanes share half of them."""
@@ -41,12 +49,20 @@ def latency_cycles(timing: Timing, wavefronts: float, registers: int) -> float:
     return timing.shared_load_cycles[registers] - 1 + (wavefronts - registers) * SLOWER_CYCLES[registers]
 
 
+def copy_cycles(source: Cost, target: Cost, registers: int) -> float:
+    """What a copy takes of the data stage when nothing else is there; 16 bytes a lane do not pass through L1."""
+    if registers == 4:
+        return target.wavefronts
+    return max(source.lookups, source.places) + target.wavefronts + COPY_CYCLES
+
+
 class Memory:
-    """When the data stage, the tags, and the queue below L1 are free again."""
+    """When the data stage has served all that went before copies, and these; when the tags, and the queue below L1, are
+    free again."""
 
     def __init__(self, costs: Costs, timing: Timing) -> None:
         self.costs, self.timing = costs, timing
-        self.data = self.tags = self.below = 0.0
+        self.data = self.copies = self.tags = self.below = 0.0
         self.random = 1
 
     def cost(self, action: str, registers: int, turn: int = 0) -> Cost:
@@ -54,8 +70,9 @@ class Memory:
         found = self.costs.get((action, registers))
         return found[turn % len(found)] if found else UNKNOWN
 
-    def request(self, action: Action, registers: int, turn: int = 0) -> Request:
-        """What the instruction whose turn it is asks for, again and again."""
+    def request(self, action: Action, registers: int, turn: int = 0, behind_shared: bool = False) -> Request:
+        """What the instruction whose turn it is asks for, again and again; `behind_shared`: a shared access is the last
+        thing that its warp has asked for."""
         timing = self.timing
         cost = self.cost(action, registers, turn)
         match action:
@@ -69,7 +86,7 @@ class Memory:
                 return self._store(whole_lines(registers))
             case "global_copy":
                 source = self.cost("global_copy_source", registers, turn)
-                return self._copy(source, cost, registers)
+                return self._copy(source, cost, registers, TURN_CYCLES[registers] if behind_shared else 0.0)
             case "global_store":
                 return self._store(cost)
         farther = max(timing.cold_share) * max(0.0, timing.cold_cycles - timing.global_cycles)
@@ -82,6 +99,8 @@ class Memory:
         def ask(now: float, left: int = 0) -> tuple[float, float]:
             begin = self.data if self.data > now else now
             self.data = begin + data_cycles
+            if self.copies > begin:
+                self.copies += data_cycles
             return begin + latency_cycles, begin + operand_cycles
 
         return ask
@@ -94,23 +113,32 @@ class Memory:
 
         def ask(now: float, left: int = 0) -> tuple[float, float]:
             looked_up = self.tags = (self.tags if self.tags > now else now) + cost.lookups
-            data = self.data if self.data > looked_up else looked_up
-            self.data = data + data_cycles
-            there = self.data + timing.l1_cycles
+            there = self.hold(looked_up, data_cycles) + timing.l1_cycles
             if missed and (fetched := fetch(looked_up, left)) > there:
                 there = fetched
             return there, looked_up + timing.operand_cycles
 
         return ask
 
-    def _copy(self, source: Cost, target: Cost, registers: int) -> Request:
+    def hold(self, now: float, data_cycles: float) -> float:
+        """When the data stage has served something of so many cycles; copies wait meanwhile."""
+        begin = self.data if self.data > now else now
+        self.data = begin + data_cycles
+        if self.copies > begin:
+            self.copies += data_cycles
+        return self.data
+
+    def _copy(self, source: Cost, target: Cost, registers: int, turn_cycles: float) -> Request:
         fetch = self._fetch(source.bytes * self.timing.l1_misses, source)
-        tag_cycles = source.lookups if registers == 4 else max(source.lookups, source.places) + COPY_CYCLES
+        data_cycles = copy_cycles(source, target, registers) + turn_cycles
+        piled_cycles = COPIES_AHEAD * data_cycles
 
         def ask(now: float, left: int = 0) -> tuple[float, float]:
-            looked_up = self.tags = (self.tags if self.tags > now else now) + tag_cycles
-            self.data = max(self.data, now) + target.wavefronts
-            return fetch(looked_up, left), looked_up + self.timing.operand_cycles
+            looked_up = self.tags = (self.tags if self.tags > now else now) + source.lookups
+            self.copies = max(self.copies, self.data, now) + data_cycles
+            if target.again:
+                self.hold(now, target.again)
+            return fetch(looked_up, left), max(now, self.copies - piled_cycles) + self.timing.operand_cycles
 
         return ask
 

@@ -19,7 +19,7 @@ from gemmsim.main_loops.sub_core import SCOREBOARDS
 from gemmsim.pipeline.costs import Costs
 from gemmsim.pipeline.memory import Memory
 from gemmsim.pipeline.program import Step
-from gemmsim.pipeline.ready import NOTHING, SUB_CORES, Ready, parts_of
+from gemmsim.pipeline.ready import BARRIER_HELD_CYCLES, NOTHING, SUB_CORES, Ready, parts_of
 from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
 
@@ -249,6 +249,7 @@ class _Multiprocessor:
         if block.arrived < block.running:
             return
         block.arrived = 0
+        self.memory.hold(now, BARRIER_HELD_CYCLES)
         on = self.arrivals + self.timing.barrier_cycles
         for other in block.warps:
             if other.waits_at_barrier:

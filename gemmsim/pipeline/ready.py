@@ -8,7 +8,7 @@ from itertools import chain, count
 from typing import NamedTuple
 
 from gemmsim.pipeline.costs import Costs
-from gemmsim.pipeline.memory import Memory, Request
+from gemmsim.pipeline.memory import Memory, Request, copy_cycles
 from gemmsim.pipeline.program import Action, Step, Steps
 from gemmsim.pipeline.timing import Timing
 from gemmsim.pipeline.work import Work
@@ -16,6 +16,11 @@ from gemmsim.pipeline.work import Work
 SUB_CORES = 4
 DATA: tuple[Action, ...] = ("shared_load", "shared_store", "global_load", "global_copy")
 """Actions that the data stage serves."""
+SHARED = DATA[:2]
+BARRIER_HELD_CYCLES = 4.0
+"""What a barrier that all warps of a block have reached holds of the data stage: on an H200 64 warps that only access
+shared memory take 14.3 cycles each and pass, their 14 wavefronts, but 18.0, 16.3, 15.5, 14.9 and 14.6 with two barriers
+a pass and 2, 4, 8, 16 and 32 warps a block, which is 3.7 to 5.9 for each barrier."""
 CONTROL: tuple[Action, ...] = ("barrier", "commit", "await_copies", "fence")
 """Actions that ask no memory."""
 
@@ -46,10 +51,11 @@ def parts_of(work: Work, memory: Memory, timing: Timing) -> list[Parts]:
         for of_warp in parts:
             of_warp.append([])
         turns: dict[tuple[str, int], int] = defaultdict(int)
-        for step in chain.from_iterable(map(in_time, work.part(part))):
+        steps = tuple(chain.from_iterable(map(in_time, work.part(part))))
+        for step, behind_shared in zip(steps, behind_shared_accesses(steps), strict=True):
             number, of = next(numbers), (step.action, step.registers)
             taking = memory.cost(*of, turns[of]).warps
-            asking = _ready(number, step, memory, timing, turns[of])
+            asking = _ready(number, step, memory, timing, turns[of], behind_shared)
             idle = _ready(number, step._replace(action="", written=-1, read=-1), memory, timing) if taking else asking
             turns[of] += 1
             for warp, of_warp in enumerate(parts):
@@ -57,9 +63,22 @@ def parts_of(work: Work, memory: Memory, timing: Timing) -> list[Parts]:
     return parts
 
 
-def _ready(number: int, step: Step, memory: Memory, timing: Timing, turn: int = 0) -> Ready:
+def behind_shared_accesses(steps: Steps) -> Iterator[bool]:
+    """Of each step, whether the last thing its warp asked the data stage for was a shared access; of the first ones, as
+    if the last ones went before, as in a loop."""
+    kinds = [step.action for step in steps if step.action in DATA]
+    last = kinds[-1] if kinds else ""
+    for step in steps:
+        yield last in SHARED
+        if step.action in DATA:
+            last = step.action
+
+
+def _ready(
+    number: int, step: Step, memory: Memory, timing: Timing, turn: int = 0, behind_shared: bool = False
+) -> Ready:
     asks = step.action and step.action not in CONTROL
-    request = memory.request(step.action, step.registers, turn) if asks else None
+    request = memory.request(step.action, step.registers, turn, behind_shared) if asks else None
     late = step.ffma * timing.ffma_late_cycles
     issue_cycles, ready_cycles = step.issue_cycles + late, step.ready_cycles + late
     return Ready(number, issue_cycles, ready_cycles, step.waits, request, step.written, step.read, step)
@@ -81,17 +100,22 @@ def in_time(step: Step) -> Iterator[Step]:
         yield step
 
 
-def busy_cycles(loop: Steps, costs: Costs) -> float:
-    """Cycles of a multiprocessor that a warp takes of what is asked most in a pass of a loop: the issue slots of all
-    sub-cores, the lookups of tags, or the data stage. No number of warps goes round faster."""
+def busy_cycles(loop: Steps, costs: Costs, warps: int) -> float:
+    """Cycles of a multiprocessor that a block of so many warps takes of what is asked most in a pass of a loop: the
+    issue slots of all sub-cores, the lookups of tags, or the data stage. No number of blocks goes round faster."""
     turns: dict[tuple[str, int], int] = defaultdict(int)
     lookups = data = 0.0
     for step in loop:
         of = step.action, step.registers
-        if each := costs.get(of):
-            cost = each[turns[of] % len(each)]
-            taking = sum(cost.warps) / len(cost.warps) if cost.warps else 1.0
-            lookups += taking * cost.lookups * step.action.startswith("global")
+        turn, turns[of] = turns[of], turns[of] + 1
+        data += BARRIER_HELD_CYCLES * (step.action == "barrier")
+        if not (each := costs.get(of)):
+            continue
+        cost = each[turn % len(each)]
+        taking = sum(cost.warps) if cost.warps else warps
+        lookups += taking * cost.lookups * step.action.startswith("global")
+        if step.action == "global_copy" and (sources := costs.get(("global_copy_source", step.registers))):
+            data += taking * (copy_cycles(sources[turn % len(sources)], cost, step.registers) + cost.again)
+        else:
             data += taking * cost.wavefronts * (step.action in DATA)
-            turns[of] += 1
-    return max(sum(step.issue_cycles for step in loop) / SUB_CORES, lookups, data)
+    return max(warps * sum(step.issue_cycles for step in loop) / SUB_CORES, lookups, data)
