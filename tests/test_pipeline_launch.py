@@ -221,13 +221,15 @@ def test_cold_loads_have_a_latency_of_their_own():
 
 
 @pytest.mark.parametrize("name", ["vectorized", "async"])
-def test_loads_that_are_colder_take_no_less_but_for_their_order(name: str, monkeypatch):
+def test_loads_that_are_colder_take_longer(name: str, monkeypatch):
+    """Than warm ones, some of them or all; that all do so in step may let them gain some of that back, but for copies,
+    which nobody waits for one by one."""
     found = []
     for share in (0.0, 0.5, 1.0):
         monkeypatch.setattr(launch, "cold_share", lambda *_, share=share: Shares(share, share))
         found.append(simulated(name, 4096, 4096, 256).cycles)
-    assert found[0] < found[1] < found[2] * 1.001  # a warp that waits longer may let others go first, and gain by it
-    assert found[2] > found[0]
+    assert found[0] < min(found[1:])
+    assert name != "async" or found == sorted(found)
 
 
 def test_copies_of_one_place_are_counted_as_in_the_blocks_that_end_last(monkeypatch):

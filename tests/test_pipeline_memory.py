@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmsim.pipeline.costs import Cost, Costs
-from gemmsim.pipeline.memory import COPY_CYCLES, Memory
+from gemmsim.pipeline.memory import COPIES_AHEAD, COPY_CYCLES, TURN_CYCLES, Memory, copy_cycles
 from gemmsim.pipeline.program import Action
 from gemmsim.pipeline.timing import ALL, Shares, Timing
 
@@ -52,20 +52,61 @@ def test_a_load_that_misses_is_there_after_its_wavefronts_too():
     assert Memory(COSTS, near).request("global_load", 4)(0)[0] == 4 + 4 + 30
 
 
-def test_copies_through_l1_take_a_cycle_for_each_place():
-    places = {("global_copy", 1): (Cost(1, 1),), ("global_copy_source", 1): (Cost(1, 1, 128, 4),)}
-    memory = Memory(places, MISSES)
-    memory.request("global_copy", 1)(0)
-    assert memory.tags == 4 + COPY_CYCLES
-
-
-@pytest.mark.parametrize(("registers", "more"), [(1, COPY_CYCLES), (4, 0)])
-def test_copies_of_words_take_more_of_the_tags(registers: int, more: float):
-    memory = Memory(COSTS, MISSES)
+@pytest.mark.parametrize(("places", "written", "registers", "cycles"), [
+    (4, 1, 1, 4 + 1 + COPY_CYCLES), (1, 2, 2, 3 + 2 + COPY_CYCLES), (4, 4, 4, 4),
+])  # fmt: skip
+def test_copies_take_a_cycle_for_each_place_or_lookup_and_write(
+    places: int, written: int, registers: int, cycles: float
+):
+    """Of 16 bytes a lane they do not pass through L1: only what they write counts."""
+    source, target = Cost(3, 1, 128, places), Cost(0, written)
+    assert copy_cycles(source, target, registers) == pytest.approx(cycles)
+    memory = Memory({("global_copy", registers): (target,), ("global_copy_source", registers): (source,)}, MISSES)
     there, read = memory.request("global_copy", registers)(0)
-    assert memory.tags == 3 + more
-    assert read == 3 + more + MISSES.operand_cycles
-    assert there == pytest.approx(3 + more + 128 * registers * 0.02 + 500)
+    assert (memory.tags, memory.data) == (3, 0)
+    assert memory.copies == pytest.approx(cycles)
+    assert read == MISSES.operand_cycles
+    assert there == pytest.approx(3 + 128 * 0.02 + 500)
+
+
+def test_copies_let_pass_what_comes_later():
+    memory = Memory(COSTS, MISSES)
+    copy, load, far = (memory.request(action, 1) for action in ("global_copy", "shared_load", "global_load"))
+    copy(0)
+    taken = memory.copies
+    assert load(1)[0] == 1 + 20 - 1  # as if there were no copy, which waits meanwhile
+    assert memory.copies == pytest.approx(taken + 1)
+    far(2)
+    assert memory.copies == pytest.approx(taken + 1 + 1)
+    load(100)
+    copy(100)
+    assert memory.copies == pytest.approx(101 + taken)  # behind the load
+
+
+def test_so_many_copies_pile_up_before_one_waits():
+    memory = Memory(COSTS, MISSES)
+    copy = memory.request("global_copy", 1)
+    waits = [copy(0)[1] - MISSES.operand_cycles for _ in range(COPIES_AHEAD + 2)]
+    assert waits[:COPIES_AHEAD] == [0] * COPIES_AHEAD
+    each = memory.copies / (COPIES_AHEAD + 2)
+    assert waits[COPIES_AHEAD:] == [pytest.approx(each), pytest.approx(2 * each)]
+
+
+@pytest.mark.parametrize("registers", [1, 4])
+def test_copies_behind_shared_accesses_take_a_turn(registers: int):
+    took = []
+    for behind in (False, True):
+        memory = Memory(COSTS, MISSES)
+        memory.request("global_copy", registers, 0, behind)(0)
+        took.append(memory.copies)
+    assert took[1] - took[0] == pytest.approx(TURN_CYCLES[registers])
+
+
+def test_lanes_that_copy_one_place_hold_the_data_stage():
+    memory = Memory(COSTS | {("global_copy", 1): (Cost(0, 2, again=30),)}, MISSES)
+    memory.request("global_copy", 1)(5)
+    assert memory.data == 5 + 30
+    assert memory.request("shared_load", 1)(6)[0] == 35 + 20 - 1
 
 
 def test_partial_sums_are_whole_lines_in_l2():
@@ -87,7 +128,7 @@ def test_atomics_go_farther_where_l2_holds_nothing(share: float, cycles: float):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.35, 1.0])
-@pytest.mark.parametrize(("action", "lookups"), [("global_load", 2), ("global_copy", 3 + COPY_CYCLES)])
+@pytest.mark.parametrize(("action", "lookups"), [("global_load", 2), ("global_copy", 3)])
 def test_so_many_loads_are_cold_as_is_said(share: float, action: Action, lookups: int):
     found = latencies(MISSES.with_(cold_share=Shares(share, share)), action) - lookups - 128 * 0.02
     cold = np.isclose(found, 900)

@@ -27,8 +27,8 @@ TURN_CYCLES = {1: 3.1, 2: 3.1, 4: 1.1}
 loads in turn take 2.6 to 3.4 cycles more for each such pair than both by themselves, with 16 bytes a lane 0.6 to 1.1;
 as much for each change where two or four of a kind follow one another, and next to nothing beside global loads."""
 COPIES_AHEAD = 40
-"""Copies that a multiprocessor holds in front of the data stage before warps have to wait: on an H200 one warp issues 26
-at its own pace of one in four cycles, of which one in six is served; four warps, one on each sub-core, 16 each."""
+"""Copies that a multiprocessor holds in front of the data stage before warps have to wait: on an H200 one warp issues
+26 at its own pace of one in four cycles, of which one in six is served; four warps, one on each sub-core, 16 each."""
 SLOWER_CYCLES = {1: 2.0, 2: 2.0, 4: 3.0}
 """What a further wavefront adds to the latency of a shared load, by registers moved: on an H200 a load of a word takes
 2 cycles more with a conflict of two lanes, 6 with one of four; of four words 6 less where lanes share half of them."""
