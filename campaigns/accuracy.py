@@ -4,9 +4,9 @@ python -m campaigns.accuracy             the tables, from what is shipped
 python -m campaigns.accuracy --write     simulates what is not known yet (minutes); writes simulated_times.json and
                                          error_bars.toml in gemmsim/data/, and docs/accuracy.md
 
-Error bars, and the weights of the two routes, are fitted to points that took part in nothing else, the model included;
-nothing is fitted to those that are held out. What the GPU was measured to do holds its share of the credit: launches are
-predicted once more as if it had not been calibrated.
+Error bars, and the weights of the two routes, are fitted to points that took part in nothing else; nothing is fitted to
+those that are held out. What the GPU was measured to do holds its share of the credit: launches are predicted once more
+as if it had not been calibrated.
 """
 
 from __future__ import annotations
@@ -267,10 +267,10 @@ Written by `python -m campaigns.accuracy --write` from the shipped records of th
 Error: predicted over measured, minus 1, its absolute value taken for the mean. "Within a problem" is the mean of
 Kendall's tau among the tilings of one problem. Regimes: small, predicted below {small_us:.0f} microseconds; part of a
 wave, the GPU not filled once; few waves, up to {few}; many waves. Error bars promise to hold {promised} of the measured
-times. They are fitted at {aimed} for each kernel and regime with at least {fewest} points to fit to, else for the kernel
-or the regime, whichever is wider, where that has {few_of_one}. Those points, and those that the weights of the two routes are fitted to, are {fresh}
-of the fourth draw that took part in nothing else: not held out, in no other record, and not among those that an
-earlier model had predicted."""
+times. They and the weights of the two routes are fitted to {fresh} points of the fourth draw that took part in nothing
+else: not held out, in no other record, and not among those that an earlier model had predicted. Bars are taken at
+{aimed}, for each kernel and regime with at least {fewest} such points, else for the kernel or the regime with at least
+{few_of_one}, whichever is wider."""
 WITHOUT = """The same with the numbers that the GPU would inherit: of other GPUs, as published for its compute
 capability, and of its datasheet; of the fourth draw alone. Such errors, of its points that took part in nothing else,
 are the error bars of GPUs that were never calibrated."""

@@ -13,6 +13,7 @@ from gemmsim.compare import error_bars
 from gemmsim.compare.error_bars import (
     AIMED,
     ANY,
+    FEWEST_OF_ONE,
     FEWEST_POINTS,
     PROMISED,
     REGIMES,
@@ -26,6 +27,7 @@ from gemmsim.compare.error_bars import (
     regime,
 )
 from gemmsim.device import device
+from gemmsim.kernels import KERNELS
 from gemmsim.ladder import ladder
 from gemmsim.predict import predict
 from gemmsim.problem import Problem
@@ -73,6 +75,15 @@ def test_groups_with_too_few_points_have_no_factor_of_their_own():
     assert chosen(found, "naive", "many waves")[1] == "all kernels, many waves"
     assert chosen(found, "naive", "part of a wave")[1] == "all kernels"
     assert found[ANY][ANY].points == 2 * FEWEST_POINTS + 5
+
+
+def test_a_kernel_or_a_regime_needs_as_many_points_as_the_promise_takes():
+    """Eight tell nothing of their own. Nine do: small launches get a bar that is not hidden in that of the kernel."""
+    assert FEWEST_OF_ONE / (FEWEST_OF_ONE + 1) >= PROMISED > (FEWEST_OF_ONE - 1) / FEWEST_OF_ONE
+    many = [("async", "many waves", 1.1)] * 200
+    for few, expected in ((8, (Factor(1.1, 208), "async")), (9, (Factor(2.0, 9), "all kernels, small"))):
+        found = fitted(many + [("async", "small", 2.0)] * few)
+        assert chosen(found, "async", "small") == expected
 
 
 def test_too_slow_and_too_fast_by_the_same_factor_count_alike():
@@ -146,10 +157,12 @@ def test_the_shipped_factors_are_sane():
     routes = ("both", "simulated", "analytic")
     assert set(sets) == {f"{route}_{own}" for route in routes for own in ("calibrated", "inherited")}
     for kernels in sets.values():
-        for kinds in kernels.values():
+        assert set(kernels) == {*KERNELS, ANY}
+        assert set(kernels[ANY]) == {*REGIMES, ANY}
+        for name, kinds in kernels.items():
             assert ANY in kinds
-            for factor, points in kinds.values():
+            for kind, (factor, points) in kinds.items():
                 assert 1 <= factor < 50
-                assert points >= FEWEST_POINTS
+                assert points >= (FEWEST_OF_ONE if ANY in (name, kind) else FEWEST_POINTS)
     for route in routes:
         assert sets[f"{route}_inherited"][ANY][ANY].factor >= sets[f"{route}_calibrated"][ANY][ANY].factor
