@@ -234,9 +234,8 @@ def document(on: Device) -> Iterator[str]:
     present = dict.fromkeys(each.campaign for each in own["auto"])
     yield INTRODUCTION.format(
         title=on.title, points=len(own["auto"]), held_out=len(apart["auto"]), promised=percent(error_bars.PROMISED),
-        aimed=percent(error_bars.AIMED), fewest=error_bars.FEWEST_POINTS, few_of_one=error_bars.FEWEST_OF_ONE,
-        small_us=error_bars.SMALL_S * 1e6,
-        few=error_bars.FEW_WAVES, fresh=sum(each.fresh for each in own["auto"]),
+        aimed=percent(error_bars.AIMED), fewest=error_bars.FEWEST_POINTS, few_of_regime=error_bars.FEWEST_OF_REGIME,
+        small_us=error_bars.SMALL_S * 1e6, few=error_bars.FEW_WAVES, fresh=sum(each.fresh for each in own["auto"]),
         campaigns="\n".join(f"* {CAMPAIGNS[name]}" for name in present),
     )  # fmt: skip
     for route, text in ROUTES.items():
@@ -269,8 +268,8 @@ Kendall's tau among the tilings of one problem. Regimes: small, predicted below 
 wave, the GPU not filled once; few waves, up to {few}; many waves. Error bars promise to hold {promised} of the measured
 times. They and the weights of the two routes are fitted to {fresh} points of the fourth draw that took part in nothing
 else: not held out, in no other record, and not among those that an earlier model had predicted. Bars are taken at
-{aimed}, for each kernel and regime with at least {fewest} such points, else for the kernel or the regime with at least
-{few_of_one}, whichever is wider."""
+{aimed}, for each kernel and regime with at least {fewest} such points, else for the kernel with as many or the regime
+with at least {few_of_regime}, whichever is wider."""
 WITHOUT = """The same with the numbers that the GPU would inherit: of other GPUs, as published for its compute
 capability, and of its datasheet; of the fourth draw alone. Such errors, of its points that took part in nothing else,
 are the error bars of GPUs that were never calibrated."""

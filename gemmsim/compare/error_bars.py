@@ -29,11 +29,12 @@ PROMISED = 0.90
 """Share of measured times that shall lie inside."""
 AIMED = 0.93
 """Share that the quantile is taken at: that of some hundred new points scatters by one or two per cent."""
-FEWEST_POINTS = 20
-"""With fewer points of a kernel and regime those of the kernel and those of the regime count, then all."""
-FEWEST_OF_ONE = 9
-"""With fewer points of a kernel, or of a regime, it does not count: a new miss is larger than all n of them one time in
-n + 1, so that of eight not even the largest holds as many as are promised."""
+FEWEST_POINTS = 28
+"""With fewer points of a kernel and regime those of the kernel and those of the regime count, then all. Of 27 or fewer
+the quantile is the largest miss, so that a single point would decide."""
+FEWEST_OF_REGIME = 9
+"""With fewer points of all kernels a regime has no factor. A new miss is larger than all of n one time in n + 1, so of
+eight not even the largest holds as many as are promised."""
 ANY = "all"
 
 SMALL_S = 20e-6
@@ -117,7 +118,7 @@ def fitted(residuals: Iterable[tuple[str, str, float]]) -> Factors:
             groups.setdefault(group, []).append(abs(math.log(ratio)))
     found: Factors = {}
     for (kernel, kind), misses in sorted(groups.items()):
-        if len(misses) >= (FEWEST_OF_ONE if ANY in (kernel, kind) else FEWEST_POINTS):
+        if len(misses) >= (FEWEST_OF_REGIME if kernel == ANY else FEWEST_POINTS):
             found.setdefault(kernel, {})[kind] = Factor(round(math.exp(conformal(misses, AIMED)), 4), len(misses))
     return found
 
