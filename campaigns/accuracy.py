@@ -4,8 +4,9 @@ python -m campaigns.accuracy             the tables, from what is shipped
 python -m campaigns.accuracy --write     simulates what is not known yet (minutes); writes simulated_times.json and
                                          error_bars.toml in gemmsim/data/, and docs/accuracy.md
 
-Error bars are fitted to points that are not held out; nothing is fitted to those that are. What the GPU was measured to
-do holds its share of the credit: the same launches are predicted once more as if it had not been calibrated.
+Error bars, and the weights of the two routes, are fitted to points that took part in nothing else; nothing is fitted to
+those that are held out. What the GPU was measured to do holds its share of the credit: launches are predicted once more
+as if it had not been calibrated.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 
@@ -28,10 +29,11 @@ from gemmsim.compare import ComparedPoint, Comparison, error_bars
 from gemmsim.compare.error_bars import Factors, as_toml, fitted, regime_of, set_name
 from gemmsim.device import Device, device
 from gemmsim.errors import InputError
+from gemmsim.held_out import held_out
 from gemmsim.kernels import kernel as kernel_named
 from gemmsim.pipeline.programs import program_for
 from gemmsim.predict import Prediction, predict
-from gemmsim.record_files import latest, read_records, shipped_records
+from gemmsim.record_files import SHIPPED, latest, read_points, read_records, shipped_records
 from gemmsim.records import Record
 from gemmsim.routes import SimulatedPrediction, by_route, route_of
 from gemmsim.units import percent, tau
@@ -41,12 +43,17 @@ CAMPAIGNS = {
     "": "the ladder: five kernels, ten problems",
     "times": "the campaign: all kernels, good tilings and bad, 22 problems",
     "again": "its second draw: as many others, measured when the model had been tuned on the first",
+    "third": "its third draw: measured when the model had been tuned on both, and developed with since",
+    "fourth": "its fourth draw: for error bars and weights, not predicted before the model was finished",
     "cublas": "the fastest tilings, beside cuBLAS",
     "random": "random legal configurations of four problems",
 }
 """The shipped records that hold times, and what they are."""
-UNCALIBRATED = ("times",)
-"""Those that are predicted once more as if the GPU had not been calibrated."""
+FRESH = "fourth"
+"""The one whose points error bars and weights are fitted to. It alone is predicted once more as if the GPU had not been
+calibrated."""
+SEEN = Path(__file__).with_name("times_fourth_seen.jsonl")
+"""Points of that one which an earlier model has predicted."""
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 WORST, WRITTEN, SAMPLE = 10, 50, 40
 """Points that are listed; times after which the file is written, so that another run goes on from there; times that
@@ -75,18 +82,36 @@ class Judged:
         """Predicted over measured."""
         return self.point.predicted_s / self.point.measured_s
 
+    @property
+    def fresh(self) -> bool:
+        """Whether error bars and weights are fitted to it."""
+        return self.point.point.key in fresh()
+
+
+@cache
+def fresh() -> frozenset[str]:
+    """Keys of the points that took part in nothing else: those of the fresh campaign that are not held out, have not
+    been predicted, and stand in no other shipped record."""
+    drawn = shipped_records(FRESH)
+    spent = {point.key for point in read_points(SEEN)}
+    for other in set(drawn.parent.glob(f"{SHIPPED.stem}*")) - {drawn}:
+        spent |= {record.point.key for record in read_records(other)[0]}
+    points = (record.point for record in read_records(drawn)[0])
+    return frozenset(point.key for point in points if not held_out(point) and point.key not in spent)
+
 
 def records(on: Device, own: bool) -> list[tuple[str, Record]]:
-    """(campaign, record) of every shipped record that counts; a point of several campaigns is of the last. Not `own`:
-    of those that are predicted without the GPU's own numbers."""
+    """(campaign, record) of every shipped record that counts, campaign by campaign; a point of several is of the last.
+    Not `own`: of those that are predicted without the GPU's own numbers."""
     found: dict[str, tuple[str, Record]] = {}
-    for campaign in CAMPAIGNS if own else UNCALIBRATED:
+    for campaign in CAMPAIGNS if own else (FRESH,):
         try:
             path = shipped_records(campaign)
         except InputError:  # not shipped
             continue
         for record in latest(read_records(path)[0]):
             if record.ok and record.device == on.name:
+                found.pop(record.point.key, None)
                 found[record.point.key] = campaign, record
     return list(found.values())
 
@@ -158,8 +183,8 @@ def knowing(own: bool) -> AbstractContextManager[None]:
 
 
 def residuals(points: Iterable[Judged]) -> Iterator[tuple[str, str, float]]:
-    """What error bars are fitted to: the points that are not held out."""
-    return ((each.kernel, each.regime, each.ratio) for each in points if not each.point.held_out)
+    """What error bars are fitted to: the fresh ones of the points."""
+    return ((each.kernel, each.regime, each.ratio) for each in points if each.fresh)
 
 
 def groups(points: Sequence[Judged]) -> Iterator[tuple[str, list[Judged]]]:
@@ -209,8 +234,9 @@ def document(on: Device) -> Iterator[str]:
     present = dict.fromkeys(each.campaign for each in own["auto"])
     yield INTRODUCTION.format(
         title=on.title, points=len(own["auto"]), held_out=len(apart["auto"]), promised=percent(error_bars.PROMISED),
-        aimed=percent(error_bars.AIMED), fewest=error_bars.FEWEST_POINTS, small_us=error_bars.SMALL_S * 1e6,
-        few=error_bars.FEW_WAVES, campaigns="\n".join(f"* {CAMPAIGNS[name]}" for name in present),
+        aimed=percent(error_bars.AIMED), fewest=error_bars.FEWEST_POINTS, few_of_regime=error_bars.FEWEST_OF_REGIME,
+        small_us=error_bars.SMALL_S * 1e6, few=error_bars.FEW_WAVES, fresh=sum(each.fresh for each in own["auto"]),
+        campaigns="\n".join(f"* {CAMPAIGNS[name]}" for name in present),
     )  # fmt: skip
     for route, text in ROUTES.items():
         yield from ("", f"## {text}", "", "Held out:", "", *table(on, apart[route]))
@@ -240,13 +266,16 @@ Written by `python -m campaigns.accuracy --write` from the shipped records of th
 Error: predicted over measured, minus 1, its absolute value taken for the mean. "Within a problem" is the mean of
 Kendall's tau among the tilings of one problem. Regimes: small, predicted below {small_us:.0f} microseconds; part of a
 wave, the GPU not filled once; few waves, up to {few}; many waves. Error bars promise to hold {promised} of the measured
-times. They are fitted to the points that are not held out, at {aimed}, for each kernel and regime with at least
-{fewest} such points, else for the kernel or the regime, whichever is wider."""
+times. They and the weights of the two routes are fitted to {fresh} points of the fourth draw that took part in nothing
+else: not held out, in no other record, and not among those that an earlier model had predicted. Bars are taken at
+{aimed}, for each kernel and regime with at least {fewest} such points, else for the kernel with as many or the regime
+with at least {few_of_regime}, whichever is wider."""
 WITHOUT = """The same with the numbers that the GPU would inherit: of other GPUs, as published for its compute
-capability, and of its datasheet; of the campaign alone. These errors are the error bars of GPUs that were never
-calibrated."""
+capability, and of its datasheet; of the fourth draw alone. Such errors, of its points that took part in nothing else,
+are the error bars of GPUs that were never calibrated."""
 SOURCE = """Factors of error bars, by route, kernel and regime (gemmsim/compare/error_bars.py reads and explains them).
-Written by `python -m campaigns.accuracy --write` from shipped records of {device} that are not held out.
+Written by `python -m campaigns.accuracy --write` from those points of the fourth draw ({device}) that took part in
+nothing else.
 calibrated: with the GPU's own numbers; inherited: as if it had none."""
 
 
@@ -265,14 +294,14 @@ def factors(on: Device) -> dict[str, Factors]:
 
 
 def weights(on: Device) -> dict[str, float]:
-    """{kernel: weight of the simulated route}: the inverse of the mean square of its errors' logarithms, over points
-    that are not held out, as a share of the sum of both routes'."""
+    """{kernel: weight of the simulated route}: the inverse of the mean square of its errors' logarithms, over fresh
+    points, as a share of the sum of both routes'."""
     points = judged(on)
     keys = {each.point.point.key for each in points["simulated"]}
     squares: dict[str, dict[str, list[float]]] = {}
     for route in ("simulated", "analytic"):
         for each in points[route]:
-            if each.point.point.key in keys and not each.point.held_out:
+            if each.point.point.key in keys and each.fresh:
                 squares.setdefault(each.kernel, {}).setdefault(route, []).append(math.log(each.ratio) ** 2)
     return {
         name: round(1 - fmean(of["simulated"]) / (fmean(of["simulated"]) + fmean(of["analytic"])), 2)

@@ -6,7 +6,7 @@ launch's warps, where there is one: shipped, or just compiled. What bounds a lau
 The two share what was measured of the GPU and little else, and on an H200 their errors are far from alike. So both
 together are right more often than either: their geometric mean, each weighed by the inverse of the mean square that the
 logarithm of predicted over measured has for the kernel, as of any two independent estimates. `campaigns/accuracy.py`
-writes these weights, of points that are not held out.
+writes these weights, of points that neither route was made with, and that are not held out either.
 """
 
 from __future__ import annotations

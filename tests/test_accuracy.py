@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from gemmsim.compare.error_bars import REGIMES, as_toml, read_factors
 from gemmsim.device import device
 from gemmsim.held_out import held_out
 from gemmsim.kernels import KERNELS
+from gemmsim.record_files import read_points, read_records, shipped_records
 from gemmsim.simulated_times import read_times
 
 H200 = device("h200")
@@ -53,16 +55,54 @@ def test_every_record_is_judged_once():
     keys = [record.point.key for _, record in found]
     assert len(keys) == len(set(keys)) > 1600
     assert {campaign for campaign, _ in found} <= set(accuracy.CAMPAIGNS)
-    assert {campaign for campaign, _ in records(H200, own=False)} == set(accuracy.UNCALIBRATED)
+    order = list(accuracy.CAMPAIGNS)
+    assert [order.index(campaign) for campaign, _ in found] == sorted(order.index(campaign) for campaign, _ in found)
+    assert {campaign for campaign, _ in records(H200, own=False)} == {accuracy.FRESH}
+
+
+DRAWN = shipped_records(accuracy.FRESH)
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> set[str]:
+    """The keys of what stands in other records than the fresh ones, whatever they are of."""
+    others = set(DRAWN.parent.glob("h200*.jsonl")) - {DRAWN}
+    return {record.point.key for file in others for record in read_records(file)[0]}
+
+
+def test_fresh_points_took_part_in_nothing_else(elsewhere):
+    points = {record.point.key: record.point for record in read_records(DRAWN)[0]}
+    seen = {point.key for point in read_points(accuracy.SEEN)}
+    used = {key for key, point in points.items() if held_out(point)} | seen | elsewhere
+    assert accuracy.fresh() == points.keys() - used
+    assert {points[key].kernel for key in accuracy.fresh()} == set(KERNELS)
+
+
+def test_a_point_of_another_record_is_not_fresh_though_nobody_lists_it(elsewhere, monkeypatch, tmp_path):
+    """All but one are left out of the list of those that are seen: what is not in other records is taken then."""
+    seen = read_points(accuracy.SEEN)
+    file = tmp_path / "seen.jsonl"
+    file.write_text(json.dumps(seen[0].to_dict()))
+    monkeypatch.setattr(accuracy, "SEEN", file)
+    assert elsewhere & {point.key for point in seen}
+    taken = accuracy.fresh.__wrapped__() - accuracy.fresh()
+    assert taken == {point.key for point in seen[1:] if not held_out(point)} - elsewhere
 
 
 @SHIPPED
-def test_the_weights_are_those_of_the_open_points():
-    """What is shipped is what the present times give; a route whose errors are half as large has four times the
-    weight of the other."""
+def test_the_shipped_weights_are_those_of_the_records():
     assert accuracy.weights(H200) == routes.weights()
-    some = [each for each in accuracy.judged(H200)["simulated"] if each.kernel == "async" and not each.point.held_out]
-    faked = {name: [_off(each, by) for each in some] for name, by in (("simulated", 1.1), ("analytic", 1.1**2))}
+
+
+def test_weights_are_of_fresh_points(points):
+    """A route whose errors are half as large has four times the weight of the other; what other points say counts for
+    nothing."""
+    some = [each for each in points if each.kernel == "async"]
+    assert {each.fresh for each in some} == {True, False}
+    faked = {
+        name: [_off(each, by if each.fresh else 1.5 / by) for each in some]
+        for name, by in (("simulated", 1.1), ("analytic", 1.1**2))
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(accuracy, "judged", lambda _: faked)
         assert accuracy.weights(H200) == {"async": 0.8}
@@ -90,13 +130,10 @@ def test_a_row_says_what_the_comparison_says(points):
     assert cells[5] == f"{found.kendall_tau:.3f}"
 
 
-def test_error_bars_are_fitted_to_points_that_are_not_held_out(points):
-    fitted_to = list(residuals(points))
-    assert len(fitted_to) == sum(not held_out(each.point.point) for each in points)
-    few = points[:50]
-    assert list(residuals(few)) == [
-        (each.kernel, each.regime, each.ratio) for each in few if not held_out(each.point.point)
-    ]
+def test_error_bars_are_fitted_to_fresh_points(points):
+    fresh = {each.point.point.key: each for each in points if each.point.point.key in accuracy.fresh()}
+    assert fresh.keys() == accuracy.fresh()
+    assert list(residuals(points)) == [(each.kernel, each.regime, each.ratio) for each in fresh.values()]
 
 
 @SHIPPED

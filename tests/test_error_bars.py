@@ -13,6 +13,7 @@ from gemmsim.compare import error_bars
 from gemmsim.compare.error_bars import (
     AIMED,
     ANY,
+    FEWEST_OF_REGIME,
     FEWEST_POINTS,
     PROMISED,
     REGIMES,
@@ -73,6 +74,21 @@ def test_groups_with_too_few_points_have_no_factor_of_their_own():
     assert chosen(found, "naive", "many waves")[1] == "all kernels, many waves"
     assert chosen(found, "naive", "part of a wave")[1] == "all kernels"
     assert found[ANY][ANY].points == 2 * FEWEST_POINTS + 5
+
+
+def test_one_point_decides_no_bar_of_a_kernel():
+    misses = range(FEWEST_POINTS)
+    assert conformal(misses, AIMED) < max(misses)
+    assert conformal(misses[1:], AIMED) == max(misses)
+
+
+def test_a_regime_needs_as_many_points_as_the_promise_takes():
+    """Small launches that miss by more than the rest get a bar that is not hidden in that of their kernel."""
+    assert FEWEST_OF_REGIME / (FEWEST_OF_REGIME + 1) >= PROMISED > (FEWEST_OF_REGIME - 1) / FEWEST_OF_REGIME
+    many = [("async", "many waves", 1.1)] * 200
+    for few, expected in ((8, (Factor(1.1, 208), "async")), (9, (Factor(2.0, 9), "all kernels, small"))):
+        found = fitted(many + [("async", "small", 2.0)] * few)
+        assert chosen(found, "async", "small") == expected
 
 
 def test_too_slow_and_too_fast_by_the_same_factor_count_alike():
@@ -146,10 +162,11 @@ def test_the_shipped_factors_are_sane():
     routes = ("both", "simulated", "analytic")
     assert set(sets) == {f"{route}_{own}" for route in routes for own in ("calibrated", "inherited")}
     for kernels in sets.values():
-        for kinds in kernels.values():
+        assert set(kernels[ANY]) == {*REGIMES, ANY}  # so that every launch has a bar
+        for name, kinds in kernels.items():
             assert ANY in kinds
             for factor, points in kinds.values():
                 assert 1 <= factor < 50
-                assert points >= FEWEST_POINTS
+                assert points >= (FEWEST_OF_REGIME if name == ANY else FEWEST_POINTS)
     for route in routes:
         assert sets[f"{route}_inherited"][ANY][ANY].factor >= sets[f"{route}_calibrated"][ANY][ANY].factor
