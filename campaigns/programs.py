@@ -30,7 +30,7 @@ from gemmsim.register_table import Key, key_of, sources_hash
 from gemmsim.tiling import Tiling
 
 DEVICE = "h200"
-RECORDS = ("", "layouts", "copies", "counts", "times", "again", "cublas", "picks")
+RECORDS = ("", "layouts", "copies", "counts", "times", "again", "third", "fourth", "cublas", "picks")
 RANDOM = Path(__file__).parent / "measured" / "random_programs.jsonl.xz"
 """The programs of random configurations: many, and of use to `benchmarks/order.py` alone."""
 FINALISTS = Path(__file__).parent / "finalists.jsonl"
