@@ -40,6 +40,8 @@ TWICE = ("times", "again")
 """Campaigns that count twice: theirs are the tilings that people take."""
 SILENT = {"unstaged_latencies": 1.0, "unhidden_share": 1.0}
 """What says nothing, where that is not 0."""
+LEAST_PACE = 1.0
+"""Issue cycles that no FFMA takes less than."""
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -119,7 +121,10 @@ def chosen(of: Sequence[Measured], start: Scalars) -> Scalars:
             for sign in (1, -1):
                 while True:
                     step = 1 + sign * FIRST_STEP * SHORTER**sweep
-                    tried = with_value(best, name, values(best)[name] * step)
+                    value = values(best)[name] * step
+                    if name in best.pace and value < LEAST_PACE:
+                        break
+                    tried = with_value(best, name, value)
                     if (error := loss(of, tried)) > least * (1 - 1e-6):
                         break
                     best, least = tried, error

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmsim.analytic.demands import CODE_WAYS, _moved, demand_of, missed_code, passes_of_lines, passes_of_rows, scalars
+from gemmsim.analytic import demands
+from gemmsim.analytic.demands import (
+    BARRIER_HELD_CYCLES,
+    CODE_WAYS,
+    _moved,
+    demand_of,
+    missed_code,
+    passes_of_lines,
+    passes_of_rows,
+    scalars,
+)
 from gemmsim.coalescing import l1_wavefronts
 from gemmsim.device import device
 from gemmsim.kernels import kernel
@@ -103,6 +113,20 @@ def test_the_phases_of_a_tile_follow_each_other_in_one_block():
     more = demand_of(*arguments, shared._replace(store_wavefronts=shared.store_wavefronts + 1000), 255, 0, 1, scalars())
     assert more.alone - demand.alone == pytest.approx(more.moving - demand.moving)
     assert more.alone - demand.alone > more.work - demand.work
+
+
+@pytest.mark.parametrize(("name", "barriers"), [("shared", 2), ("double_buffer", 1)])
+def test_each_barrier_of_a_tile_holds_the_data_stage(name, barriers, monkeypatch):
+    of = kernel(name)
+    tiling = of.tiling(**dict(of.default_tile))
+    widths = of.widths(CUBE, tiling)
+    shared = counted_shared(of, tiling, widths, 4)
+    busy = shared._replace(load_wavefronts=100 * shared.load_wavefronts)  # so that nothing else counts
+    held = []
+    for cycles in (0.0, BARRIER_HELD_CYCLES):
+        monkeypatch.setattr(demands, "BARRIER_HELD_CYCLES", cycles)
+        held.append(float(demand_of(CUBE, of, tiling, widths, H200, busy, 255, 0, 1, scalars()).work))
+    assert held[1] - held[0] == pytest.approx(barriers * BARRIER_HELD_CYCLES, rel=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(8, 128), (16, 64), (4, 32), (32, 32)])

@@ -57,8 +57,8 @@ def test_time_is_linear_in_the_depth_once_the_place_of_the_data_is_the_same(name
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize(
-    "scalar", ["shared_request_cycles", "global_load_cycles", "tile_cycles", "shared_wait_cycles", "unhidden_share",
-               "unstaged_latencies", "split_cycles"]
+    "scalar", ["shared_request_cycles", "global_load_cycles", "tile_cycles", "unhidden_share", "unstaged_latencies",
+               "split_cycles"]
 )  # fmt: skip
 def test_no_demand_makes_a_launch_faster(name, scalar):
     problem = Problem(1000, 1900, 2100)
@@ -119,16 +119,37 @@ def test_waves_of_one_block_follow_each_other(name, waves):
     assert later > timing(H200, calibration(H200)).block_turnover_cycles
 
 
-@given(st.integers(1, 32), st.floats(1, 1e4), st.floats(1, 1e4))
-def test_users_of_one_resource(users, demand, elsewhere):
+@given(st.integers(1, 32), st.floats(1, 1e4), st.floats(1, 1e4), st.sampled_from([0.0, 0.25, 0.5]))
+def test_users_of_one_resource(users, demand, elsewhere, over):
     """What waiting for each other takes: nothing for one user, at least its service for each, at most one after the
     other."""
     alone = demand + elsewhere
-    found = served(users, demand, alone)
+    found = served(users, demand, alone, over)
     assert max(users * demand, alone) * (1 - 1e-9) <= found <= (users * demand + elsewhere) * (1 + 1e-9)
-    assert served(1, demand, alone) == pytest.approx(alone)
-    assert served(users, demand, demand) == pytest.approx(users * demand)
-    assert found == pytest.approx(alone + (users - 1) * demand * (found - elsewhere) / found)  # the queue that it finds
+    assert served(1, demand, alone, over) == pytest.approx(alone)
+    assert served(users, demand, demand, over) == pytest.approx(users * demand)
+    queue = (users - 1) * demand * (found - elsewhere - over * demand) / found  # that it finds, what is over taken off
+    assert found == pytest.approx(max(users * demand, alone + queue))
+    assert found <= served(users, demand, alone) * (1 + 1e-9)
+
+
+def test_two_of_the_few_blocks_behind_a_first_wave_in_step_meet():
+    """Ten more than fill the GPU once take as long as two more for each multiprocessor, but where a sub-core has two
+    warps of a block."""
+    kernel = KERNELS["async"]
+
+    def of(blocks, thread_m):
+        tiling = kernel.tiling(
+            block_m=64, block_n=256, block_k=8, warp_m=4 * thread_m, warp_n=64, thread_m=thread_m, thread_n=8
+        )
+        problem = Problem(64 * blocks, 256, 40_000)
+        widths = kernel.widths(problem, tiling)
+        shared = counted_shared(kernel, tiling, widths, 4)
+        return float(launch_rounds(problem, kernel, tiling, widths, H200, shared, 2, 255).cycles)
+
+    few, many = (2 * H200.sms + more for more in (10, H200.sms + 10))
+    assert of(few, 16) == pytest.approx(of(many, 16), rel=1e-3)
+    assert of(few, 8) < 0.95 * of(many, 8)
 
 
 @given(kernels, st.lists(st.tuples(sizes, sizes, sizes), min_size=1, max_size=5))

@@ -1,8 +1,9 @@
 """What a tile of k demands of a multiprocessor, in closed form: issue slots, the data stage, the way from below.
 
 A block works on a tile in two phases that a barrier parts: it moves the tile into shared memory, then reads fragments
-and multiplies. In each phase issue slots and data stage overlap (`joined`), but the phases of one block follow each
-other; those of several blocks overlap too, so that what all of them together need of a resource counts (`work`).
+and multiplies. In each phase issue slots and data stage overlap (`joined`; the warps of a block that read queue for the
+latter, `served`), but the phases of one block follow each other; those of several blocks overlap too, so that what all
+of them together need of a resource counts (`work`).
 
 Rates are measured ones (`calibration/`); what is left open are the named scalars of `data/rounds.toml`.
 """
@@ -46,6 +47,10 @@ CODE_WAYS = 4
 N = 1984, then more in proportion to N, and from 2560 on 2.8."""
 CODE_AGAIN = 1.17
 """How much longer such lines of a loop take than code that is run once and fetched ahead (calibrated)."""
+BARRIER_HELD_CYCLES = 4.0
+"""Of the data stage that a barrier holds once all warps of a block have reached it: on an H200 64 warps that do nothing
+but access shared memory take 14.3 cycles each and pass, their 14 wavefronts, but 18.0, 16.3, 15.5, 14.9 and 14.6 with
+two barriers a pass and 2, 4, 8, 16 and 32 warps a block, which is 3.7 to 5.9 for each barrier."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,6 @@ class Scalars:
     shared_request_cycles: float
     global_load_cycles: float
     tile_cycles: float
-    shared_wait_cycles: float
     unhidden_share: float
     unstaged_latencies: float
     split_cycles: float
@@ -151,17 +155,15 @@ def demand_of(
     computing = ffma + shared.loads / cores * of.shared_request_cycles + lacking.lines / cores
     moving = shared.stores / cores * of.shared_request_cycles
     moving = moving + warps / cores * (loads * of.global_load_cycles + of.tile_cycles)
-    read, moved = (
-        shared.load_wavefronts + lacking.lines,
-        _moved(problem, kernel, tiling, widths, device, shared, resident),
-    )
+    # each phase ends with a barrier, but where the tile that is read next has a place of its own
+    read = shared.load_wavefronts + lacking.lines + (0.0 if kernel.prefetches else BARRIER_HELD_CYCLES)
+    moved = _moved(problem, kernel, tiling, widths, device, shared, resident) + BARRIER_HELD_CYCLES
 
-    of_warp = computing * cores / warps
-    waits = tiling.block_k * of.shared_wait_cycles
-    of_sub_core = served(ceil_div(warps, cores), of_warp, of_warp + waits)  # warps need not be spread evenly
-    # fragments that were read ahead are multiplied while copies are asked for
-    storing = joined(moving, 0.5 * moved if kernel.copies else moved)
-    alone = joined(of_sub_core, read) + storing
+    of_sub_core = ceil_div(warps, cores) * (computing * cores / warps)  # warps need not be spread evenly
+    of_warp = read / warps
+    # half of the copies pass while fragments that were read ahead are multiplied, as long as there are so many of these
+    storing = joined(moving, moved - 0.5 * smaller(moved, of_sub_core) if kernel.copies else moved)
+    alone = served(warps, of_warp, of_sub_core + of_warp) + storing
     of_thread = tiling.thread_m * tiling.thread_n * tiling.block_k
     instructions = 1.02 * of_thread + (shared.requests + lacking.lines) / warps + 8 * loads + 20
     if somewhere(instructions > CODE_INSTRUCTIONS):
@@ -182,14 +184,16 @@ def _moved(
 
     A global load passes it once for each line, and no two rows that start at the same place of a line share a pass
     (`gemmsim.coalescing.l1_wavefronts`); a store as its banks conflict. A copy comes through twice as often as its
-    write conflicts, and one of A's, element by element, for each run of a row beside: on an H200 lines + 2.2 passes of
-    the write, each cycles of the multiprocessor, beside shared loads (6.1 without conflicts, 8.3 two-way, 21.7
-    eight-way, 9.6 where runs are of 4).
+    write conflicts, and one of less than 16 bytes a lane, as all of A's are, for each run of a row beside: on an H200
+    lines + 2.2 passes of the write, each cycles of the multiprocessor, beside shared loads (6.1 without conflicts, 8.3
+    two-way, 21.7 eight-way, 9.6 where runs are of 4). Runs of B are lines, two of which lie where one is long if rows
+    begin anywhere.
     """
     if not kernel.copies:
         loaded = passes_of_rows(tiling.block_m, tiling.block_k) + passes_of_rows(tiling.block_k, tiling.block_n)
         return shared.store_wavefronts + loaded
     runs = tiling.block_m * tiling.block_k / run_of_a(tiling.block_k)
+    runs = runs + (widths.global_b < WIDEST) * (tiling.block_k * tiling.block_n * 2 / LINE_WORDS)
     tiles = grid(problem, tiling)
     # lanes beyond the columns of B read its last ones, one by one, in the last block of a row; where all blocks are
     # there at once the multiprocessor that holds it is the last
@@ -232,18 +236,21 @@ def joined(issue: Any, data: Any) -> Any:
     return np.sqrt(np.sqrt(issue * issue + data * data))
 
 
-def served(users: Any, demand: Any, alone: Any) -> Any:
+def served(users: Any, demand: Any, alone: Any, over: float = 0.0) -> Any:
     """Cycles until each of the users has been served once who wait for one resource: `demand` of each of it, and
     `alone` what each would take if nobody else were there.
 
     Mean value analysis of a closed queue in Schweitzer's approximation (1979), which is exact for one user, and where
     nobody does anything but wait: of t cycles from one service to the next a user is (t - elsewhere) in the queue, so
-    it finds (users - 1) (t - elsewhere) / t others there, each of which takes `demand`; that is quadratic in t.
+    it finds (users - 1) (t - elsewhere) / t others there, each of which takes `demand`; that is quadratic in t. One
+    of them is served already, in (users - 1) demand / t of the cases, and the share `over` of that is over: half of it
+    where all services last alike, nothing where they vary as if at random (Reiser 1979).
     """
     elsewhere = larger(0, alone - demand)
     all_of_it = users * demand
-    half = 0.5 * (elsewhere - all_of_it)
-    return half + all_of_it + np.sqrt(half * half + demand * elsewhere)
+    half = 0.5 * (elsewhere + all_of_it)
+    found = half + np.sqrt(half * half - (all_of_it - demand) * (elsewhere + over * demand))
+    return larger(all_of_it, found) if over else found
 
 
 def _exposed(kernel: Kernel, tiling: Tiling, widths: Widths, of: Scalars) -> Any:

@@ -39,6 +39,9 @@ LOADED_TOGETHER = 16
 """Partial sums of other blocks that a thread loads before it waits for the first (`TOGETHER` of split.cuh)."""
 WIDEST_PIECE = 4
 """Neighbours of a thread tile's row that are stored and added up at once, where it has them."""
+OVER_IN_STEP, OVER = 0.5, 0.25
+"""Share of another block's tile, or life, that is over when a block comes to wait for it (`served`): half of it where
+blocks of thread tiles go on in step, from the first wave's beginning; half of that where they differ."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ def launch_rounds(
     resident = smaller(larger(1.0, blocks_per_sm), np.ceil(blocks / device.sms))
     at_once = resident * device.sms
     full = np.floor(blocks / at_once)
-    left = np.ceil((blocks - full * at_once) / device.sms)
+    remaining = blocks - full * at_once
+    left = np.ceil(remaining / device.sms)
 
     demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, resident, of, schedule)
     spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
@@ -114,33 +118,45 @@ def launch_rounds(
         return larger(alone, begun_with * first + exposed) + (more_batches * again + barrier)
 
     result = _result_bytes(problem, kernel, tiling, widths) * write_cycles(blocks, device, known)
-    turnover = times.block_turnover_cycles
     meeting = (of.split_cycles + _adding_cycles(tiling, hit)) * (tiling.split_k > 1)
     filling = tiling.stages * demand.moving if kernel.copies else 0.0  # of the ring, before the first tile is read
 
     ends = meeting + filling
+    between = times.block_turnover_cycles + ends + result
+    computing, writing = steps * most, result / users
+    longest = np.sqrt(computing * computing + writing * writing)  # some write while others compute, by chance
+    in_step, out_of_step = (OVER_IN_STEP if kernel.thread_tiled else OVER, OVER) if kernel.staged else (0.0, 0.0)
 
     def first_wave(resident: Any, latency: Any, chain: Any) -> Any:
         """Cycles of a wave whose blocks begin together and end together."""
-        return steps * served(users * resident, most, chain) + latency + ends + resident * result
+        return steps * served(users * resident, most, chain, in_step) + latency + ends + resident * result
 
     def later_wave(resident: Any, latency: Any, chain: Any) -> Any:
         """Cycles of a wave behind another, whose blocks begin and end while others compute: each queues for what it
         needs most, through all of its life."""
-        longest = larger(steps * most, result / users)
-        return served(users * resident, longest, steps * chain + latency + turnover + ends + result)
+        return served(users * resident, longest, steps * chain + latency + between, out_of_step)
 
     begun, more, rest, left = full > 0, larger(0.0, full - 1), left > 0, larger(1.0, left)
     first_chain = next_chain = last_chain = chain(*cold)
+    # first blocks of one warp a sub-core that leave room to each other end in step too: two of the few behind them then
+    # begin on one multiprocessor
+    pairs = kernel.staged & (full == 1) & (warps <= device.schedulers_per_sm) & (resident * most < 2 * first_chain)
+    left = smaller(resident, left + pairs)
     later: Any = cold[0]
     latest: Any = cold[0]
-    if somewhere(fits_in_l2(problem, device)):
+    if somewhere(fits := fits_in_l2(problem, device)):
         new_rows = tiling.block_m / (tiling.block_m + tiling.block_n)  # of A in each wave; B is known by then
-        again = either(fits_in_l2(problem, device), new_rows, 1.0)
-        later, again_later = (near + again * (far - near) for near, far in zip(warm, cold, strict=True))
+
+        def latencies(new: Any) -> tuple[Any, Any]:
+            """Of the first batch and of others, where so much of them is new to L2."""
+            return tuple(near + new * (far - near) for near, far in zip(warm, cold, strict=True))
+
+        later, again_later = latencies(either(fits, new_rows, 1.0))
         next_chain = chain(later, again_later)
-        last_chain = either(begun, next_chain, first_chain)
-        latest = either(begun, later, cold[0])
+        # the fewer are left, the more of them go on with rows that others have begun, and the fewer ask memory at once
+        filled = remaining / at_once
+        latest, again_latest = latencies(either(fits & begun, new_rows * filled, 1.0))
+        last_chain = chain(latest, again_latest)
     fetching = larger(0.0, demand.code * times.code_cycles - demand.alone)  # in the first pass
     cycles = fetching + begun * first_wave(resident, cold[0], first_chain)
     if somewhere(begun):
