@@ -8,9 +8,8 @@ python -m campaigns.times --measure FILE --out RECORDS.jsonl
 
 Kernels in good tilings and bad, problems from 64 to 8192: square, ragged, tall, wide, deep, and such as leave a wave
 almost empty. The second draw was made when the model had been tuned on the first, and the third when it had been on
-both. The fourth is for error bars and weights alone: nothing of it is predicted before the model is finished. Random
-are 250 configurations of each of four problems, out of all that `gemmsim search` considers. The same are drawn every
-time.
+both. The fourth is for error bars and weights alone: no part of the model is made with it. Random are 250
+configurations of each of four problems, out of all that `gemmsim search` considers. The same are drawn every time.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from gemmsim.analytic import demands
 from gemmsim.analytic.demands import (
-    BARRIER_HELD_CYCLES,
     CODE_WAYS,
     _moved,
     demand_of,
@@ -24,7 +23,7 @@ from gemmsim.analytic.demands import (
 from gemmsim.coalescing import l1_wavefronts
 from gemmsim.device import device
 from gemmsim.kernels import kernel
-from gemmsim.pipeline.timing import CODE_INSTRUCTIONS
+from gemmsim.pipeline.timing import BARRIER_HELD_CYCLES, CODE_INSTRUCTIONS
 from gemmsim.predict import counted_shared, predict
 from gemmsim.problem import Problem
 from gemmsim.tiling import WARP_SIZE

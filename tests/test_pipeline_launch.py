@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +27,7 @@ from gemmsim.pipeline.multiprocessor import Ran
 from gemmsim.pipeline.program import Program, Step
 from gemmsim.pipeline.programs import program_for
 from gemmsim.pipeline.timing import ALL, Shares, Timing, timing
-from gemmsim.pipeline.waves import ROUNDS, UNEVEN, Wave, busiest
+from gemmsim.pipeline.waves import ROUNDS, UNEVEN, Wave, busiest, drawn_together
 from gemmsim.pipeline.work import Work
 from gemmsim.problem import Problem
 from gemmsim.register_table import resources
@@ -150,6 +151,21 @@ def test_a_wave_takes_at_least_what_is_asked_most():
     later = found.waves[1:]
     assert later
     assert [cycles for _, cycles in later] == [wave.times * least for wave, _ in later]
+
+
+@pytest.mark.parametrize(("name", "drawn"), [("vectorized", True), ("warp_tiled", False), ("shared", False)])
+def test_blocks_of_thread_tiles_that_ask_for_little_end_in_step(name: str, drawn: bool, monkeypatch):
+    asked: list[Ran] = []
+
+    def spy(pair: Ran) -> Ran:
+        asked.append(pair)
+        return drawn_together(pair)
+
+    monkeypatch.setattr(launch, "drawn_together", spy)
+    for most in (math.inf, 0.0):
+        monkeypatch.setattr(launch, "IN_STEP", most)
+        simulated(name, 4096, 4096, 64, blocks_per_sm=2)
+        assert len(asked) == drawn  # once where it is little, not again where it is not
 
 
 def test_what_further_passes_add_holds_for_each_block(monkeypatch):

@@ -16,8 +16,8 @@ from gemmsim.pipeline.costs import Cost, Costs
 from gemmsim.pipeline.memory import Memory, Request
 from gemmsim.pipeline.multiprocessor import CODE_AHEAD, MEMORY_QUEUE, run
 from gemmsim.pipeline.program import Action, Step, Steps
-from gemmsim.pipeline.ready import BARRIER_HELD_CYCLES, SUB_CORES, behind_shared_accesses, busy_cycles, in_time
-from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
+from gemmsim.pipeline.ready import SUB_CORES, behind_shared_accesses, busy_cycles, in_time
+from gemmsim.pipeline.timing import BARRIER_HELD_CYCLES, CODE_INSTRUCTIONS, Timing, timing
 from gemmsim.pipeline.work import Issued, Work
 
 PLAIN = Timing(

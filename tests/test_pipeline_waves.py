@@ -15,12 +15,14 @@ from gemmsim.device import device
 from gemmsim.pipeline.multiprocessor import Ran
 from gemmsim.pipeline.timing import ALL, NOTHING, Shares
 from gemmsim.pipeline.waves import (
+    APART,
     ROUNDS,
     UNEVEN,
     WAVES,
     Wave,
     busiest,
     cold_share,
+    drawn_together,
     first_wave,
     fits_in_l2,
     place_of,
@@ -97,6 +99,16 @@ def test_where_blocks_end_at_once_as_many_begin():
     assert busiest(ran(1000, 1010, 2000, 2010), 42, 132) == 2  # apart by less than multiprocessors differ
     assert busiest(SPREAD, 42, 132) == 1
     assert busiest(ran(1000, 1000, 1000, 2000, 2000, 2000), 30, 132) == 3
+
+
+@given(pairs())
+def test_ends_are_drawn_to_the_last_one_of_their_wave(pair: Ran):
+    nearer, resident = drawn_together(pair), len(pair.block_ends) // 2
+    for wave in (slice(0, resident), slice(resident, None)):
+        ends, drawn = np.array(pair.block_ends[wave]), np.array(nearer.block_ends[wave])
+        assert drawn[-1] == ends[-1]
+        assert drawn[-1] - drawn == pytest.approx(APART * (ends[-1] - ends))
+    assert nearer.cycles == pair.cycles
 
 
 def test_no_more_begin_than_are_left():

@@ -26,7 +26,7 @@ from gemmsim.device import DATA, Device
 from gemmsim.elementwise import either, larger, smaller, somewhere
 from gemmsim.errors import reading
 from gemmsim.kernels import Kernel, Widths
-from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing, timing
+from gemmsim.pipeline.timing import BARRIER_HELD_CYCLES, CODE_INSTRUCTIONS, Timing, timing
 from gemmsim.problem import Problem, ceil_div, common_power
 from gemmsim.tiling import WARP_SIZE, Tiling, grid
 from gemmsim.toml_files import read_toml
@@ -47,10 +47,6 @@ CODE_WAYS = 4
 N = 1984, then more in proportion to N, and from 2560 on 2.8."""
 CODE_AGAIN = 1.17
 """How much longer such lines of a loop take than code that is run once and fetched ahead (calibrated)."""
-BARRIER_HELD_CYCLES = 4.0
-"""Of the data stage that a barrier holds once all warps of a block have reached it: on an H200 64 warps that do nothing
-but access shared memory take 14.3 cycles each and pass, their 14 wavefronts, but 18.0, 16.3, 15.5, 14.9 and 14.6 with
-two barriers a pass and 2, 4, 8, 16 and 32 warps a block, which is 3.7 to 5.9 for each barrier."""
 
 
 @dataclass(frozen=True)

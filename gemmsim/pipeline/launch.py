@@ -22,7 +22,7 @@ from gemmsim.pipeline.multiprocessor import Ran, run
 from gemmsim.pipeline.program import Program, Steps
 from gemmsim.pipeline.ready import busy_cycles
 from gemmsim.pipeline.timing import Shares, Timing, timing
-from gemmsim.pipeline.waves import Wave, busiest, cold_share, first_wave, read_ahead
+from gemmsim.pipeline.waves import IN_STEP, Wave, busiest, cold_share, drawn_together, first_wave, read_ahead
 from gemmsim.pipeline.work import Work
 from gemmsim.problem import Problem, ceil_div
 from gemmsim.tiling import Tiling, grid
@@ -104,6 +104,9 @@ def simulate_launch(
 
         later = Wave(resident, 1, cold(at_once, blocks), device.sms)
         alone, pair = lives(resident, later).cycles, lives(2 * resident, later)
+        if resident > 1 and kernel.thread_tiled and not kernel.warp_tiled:
+            lonely = life(1, 1, below(base, first, device, known, moved, loaded_bytes)).cycles
+            pair = drawn_together(pair) if resident * least_cycles < IN_STEP * lonely else pair
         more = busiest(pair, left, device.sms)
         rest = (more - 1) % resident + 1
         if rounds := (more - rest) // resident:

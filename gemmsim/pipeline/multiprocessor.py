@@ -19,8 +19,8 @@ from gemmsim.main_loops.sub_core import SCOREBOARDS
 from gemmsim.pipeline.costs import Costs
 from gemmsim.pipeline.memory import Memory
 from gemmsim.pipeline.program import Step
-from gemmsim.pipeline.ready import BARRIER_HELD_CYCLES, NOTHING, SUB_CORES, Ready, parts_of
-from gemmsim.pipeline.timing import CODE_INSTRUCTIONS, Timing
+from gemmsim.pipeline.ready import NOTHING, SUB_CORES, Ready, parts_of
+from gemmsim.pipeline.timing import BARRIER_HELD_CYCLES, CODE_INSTRUCTIONS, Timing
 from gemmsim.pipeline.work import Issued, Watch, Work
 
 CODE_AHEAD = 128

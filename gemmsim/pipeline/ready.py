@@ -10,17 +10,13 @@ from typing import NamedTuple
 from gemmsim.pipeline.costs import Costs
 from gemmsim.pipeline.memory import Memory, Request, copy_cycles
 from gemmsim.pipeline.program import Action, Step, Steps
-from gemmsim.pipeline.timing import Timing
+from gemmsim.pipeline.timing import BARRIER_HELD_CYCLES, Timing
 from gemmsim.pipeline.work import Work
 
 SUB_CORES = 4
 DATA: tuple[Action, ...] = ("shared_load", "shared_store", "global_load", "global_copy")
 """Actions that the data stage serves."""
 SHARED = DATA[:2]
-BARRIER_HELD_CYCLES = 4.0
-"""What a barrier that all warps of a block have reached holds of the data stage: on an H200 64 warps that only access
-shared memory take 14.3 cycles each and pass, their 14 wavefronts, but 18.0, 16.3, 15.5, 14.9 and 14.6 with two barriers
-a pass and 2, 4, 8, 16 and 32 warps a block, which is 3.7 to 5.9 for each barrier."""
 CONTROL: tuple[Action, ...] = ("barrier", "commit", "await_copies", "fence")
 """Actions that ask no memory."""
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 UNEVEN = 0.04
 """How much later than on the fastest multiprocessor the blocks of the slowest end: on an H200 2 to 6 %."""
+IN_STEP, APART = 1.6, 0.2
+"""Blocks of thread tiles that together ask for less than `IN_STEP` times what one takes alone, its waits included, of
+what they ask for most, end so much nearer to each other than simulated. Stamps of the clock in 23 launches of an H200
+say so: the first of a multiprocessor's blocks ended after 0.91 of the time of the last, on average over 18 of them,
+where 0.66 is simulated, but after 0.67 instead of 0.49 in the other five. Without thread tiles, or with tiles of warps,
+blocks end about as simulated."""
 WAVES = 16
 """Waves that are looked at block by block."""
 ROUNDS = 4
@@ -58,6 +64,13 @@ def place_of(tiles: Any, problem: Problem, tiling: Tiling) -> tuple[Any, Any]:
     band, within = np.divmod(tiles, tiling.group * across)
     column, row = np.divmod(within, np.minimum(tiling.group, down - band * tiling.group))
     return band * tiling.group + row, column
+
+
+def drawn_together(pair: Ran) -> Ran:
+    """Two waves of blocks whose ends lie so much nearer to the last one of their wave as those of blocks in step do."""
+    resident = len(pair.block_ends) // 2
+    waves = pair.block_ends[:resident], pair.block_ends[resident:]
+    return pair._replace(block_ends=tuple(ends[-1] - APART * (ends[-1] - end) for ends in waves for end in ends))
 
 
 def busiest(pair: Ran, left: int, sms: int) -> int:
