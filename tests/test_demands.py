@@ -89,7 +89,7 @@ def moved(pad_a: int, block_k: int = 24) -> float:
     )
     problem = Problem(2304, 640, 1536)
     widths = of.widths(problem, tiling)
-    return float(_moved(problem, of, tiling, widths, H200, counted_shared(of, tiling, widths, 4), 1))
+    return float(_moved(problem, of, tiling, widths, H200, counted_shared(of, tiling, widths, 4)))
 
 
 def test_copies_take_what_their_conflicts_do():
@@ -106,7 +106,7 @@ def test_the_phases_of_a_tile_follow_each_other_in_one_block():
     widths = of.widths(CUBE, tiling)
     shared = counted_shared(of, tiling, widths, 4)
     arguments = CUBE, of, tiling, widths, H200
-    demand = demand_of(*arguments, shared, 255, 0, 1, scalars())
+    demand = demand_of(*arguments, shared, 255, 0, scalars())
     assert 0 < demand.moving < demand.alone
     assert demand.work < demand.alone
     more = demand_of(*arguments, shared._replace(store_wavefronts=shared.store_wavefronts + 1000), 255, 0, 1, scalars())

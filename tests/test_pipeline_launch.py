@@ -248,13 +248,13 @@ def test_loads_that_are_colder_take_longer(name: str, monkeypatch):
     assert name != "async" or found == sorted(found)
 
 
-def test_copies_of_one_place_are_counted_as_in_the_blocks_that_end_last(monkeypatch):
+def test_of_the_blocks_of_a_multiprocessor_one_may_lie_at_an_edge(monkeypatch):
     asked = []
     monkeypatch.setattr(launch, "costs", lambda *of: asked.append(of[3]) or costs(*of))
     tiling = default_tiling(kernel("async"))
-    for blocks in (132, 133):  # one each; then one multiprocessor does two, and all kinds of blocks
+    for blocks in (100, 132, 133, 264, 265):
         simulated("async", tiling.block_m, tiling.block_n * blocks, 64)
-    assert asked == [True, False]
+    assert asked == [1, 1, 1 / 2, 1 / 2, 1 / 3]
 
 
 # What it costs

@@ -125,13 +125,11 @@ def demand_of(
     shared: SharedWork,
     registers: Any,
     spilled: Any,
-    resident: Any,
     of: Scalars,
     schedule: LoadSchedule = UNKNOWN,
 ) -> Demand:
-    """The demand of a tile of k, or of UNROLLED multiplications of each thread where nothing is staged; of so many
-    `resident` blocks the slowest at the edges counts where all are there at once. What `schedule` does not know is as
-    usual."""
+    """The demand of a tile of k, or of UNROLLED multiplications of each thread where nothing is staged, in the
+    multiprocessor that ends last. What `schedule` does not know is as usual."""
     cores, warps = device.schedulers_per_sm, ceil_div(tiling.threads, WARP_SIZE)
     size, lacking = problem.element_bytes, spills(kernel, tiling, widths, registers, spilled)
     if not kernel.staged:
@@ -153,7 +151,7 @@ def demand_of(
     moving = moving + warps / cores * (loads * of.global_load_cycles + of.tile_cycles)
     # each phase ends with a barrier, but where the tile that is read next has a place of its own
     read = shared.load_wavefronts + lacking.lines + (0.0 if kernel.prefetches else BARRIER_HELD_CYCLES)
-    moved = _moved(problem, kernel, tiling, widths, device, shared, resident) + BARRIER_HELD_CYCLES
+    moved = _moved(problem, kernel, tiling, widths, device, shared) + BARRIER_HELD_CYCLES
 
     of_sub_core = ceil_div(warps, cores) * (computing * cores / warps)  # warps need not be spread evenly
     of_warp = read / warps
@@ -173,9 +171,7 @@ def demand_of(
     return Demand(work, alone, storing, below, schedule.exposed, lacking, instructions)
 
 
-def _moved(
-    problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths, device: Device, shared: SharedWork, resident: Any
-) -> Any:
+def _moved(problem: Problem, kernel: Kernel, tiling: Tiling, widths: Widths, device: Device, shared: SharedWork) -> Any:
     """Passes of the data stage until a tile is in shared memory.
 
     A global load passes it once for each line, and no two rows that start at the same place of a line share a pass
@@ -191,11 +187,10 @@ def _moved(
     runs = tiling.block_m * tiling.block_k / run_of_a(tiling.block_k)
     runs = runs + (widths.global_b < WIDEST) * (tiling.block_k * tiling.block_n * 2 / LINE_WORDS)
     tiles = grid(problem, tiling)
-    # lanes beyond the columns of B read its last ones, one by one, in the last block of a row; where all blocks are
-    # there at once the multiprocessor that holds it is the last
+    # lanes beyond the columns of B read its last ones, one by one, in the last block of a row; the multiprocessor that
+    # is the last has such a block among its own
     beyond = tiling.block_k * (tiles.n * tiling.block_n - problem.n) / widths.global_b
-    at_once = tiles.blocks <= resident * device.sms
-    beyond = beyond * either(at_once, larger(1 / resident, 1 / tiles.n), 1 / tiles.n)
+    beyond = beyond * larger(1 / ceil_div(tiles.blocks, device.sms), 1 / tiles.n)
     return 2 * shared.store_wavefronts + runs + (tiling.spread == 0) * beyond
 
 

@@ -93,7 +93,7 @@ def launch_rounds(
     remaining = blocks - full * at_once
     left = np.ceil(remaining / device.sms)
 
-    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, resident, of, schedule)
+    demand = demand_of(problem, kernel, tiling, widths, device, shared, registers, spilled, of, schedule)
     spills, warps = demand.spills, ceil_div(tiling.threads, WARP_SIZE)
     barriers = 0 if not kernel.staged else 1 if kernel.prefetches else 2
     barrier = barriers * (times.barrier_cycles + times.arrival_cycles * warps)

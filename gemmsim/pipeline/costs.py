@@ -53,12 +53,13 @@ Costs = Mapping[tuple[str, int], tuple[Cost, ...]]
 """By action and registers moved: those of the accesses that a thread makes for one tile of k, one after the other."""
 
 
-def costs(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool = False) -> Costs:
+def costs(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: float = 0.0) -> Costs:
     """What the accesses of each kind and width cost, where lanes beyond the matrix ask for nothing.
 
     Shared accesses by the bank rule; global ones by what hardware showed of L1, wherever its hash is known. A copy that
     reads the same place for several lanes writes one of these after the other, as at edges, where lanes beyond the
-    matrix read its last row or column again; `slowest`: as in the blocks that do so most, not on average over all.
+    matrix read its last row or column again: on average over all blocks, or over those of a multiprocessor of which at
+    least the share `slowest` are blocks that do so most.
 
     Accesses to A and to B alternate evenly, as compilers mix them more or less. Plain numbers, no arrays.
     """
@@ -119,8 +120,9 @@ def _of_one_class(problem: Problem, kernel: Kernel, tiling: Tiling) -> list[Lane
     return found
 
 
-def _alike(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool) -> dict[int, float]:
-    """{registers moved: lanes of a copy that read the same place, at most}, on average over copies and blocks."""
+def _alike(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: float) -> dict[int, float]:
+    """{registers moved: lanes of a copy that read the same place, at most}, on average over copies and blocks; at least
+    as where so large a share are `slowest` blocks, and the others those with the fewest."""
     sums: dict[int, dict[str, np.ndarray]] = defaultdict(lambda: defaultdict(lambda: np.zeros(2)))
     for access in lane_addresses(problem, kernel, tiling):
         if access.direction == "copy" and access.memory == "global":
@@ -131,7 +133,8 @@ def _alike(problem: Problem, kernel: Kernel, tiling: Tiling, slowest: bool) -> d
     found = {}
     for width, by in sums.items():
         lanes, copies = sum(by.values(), np.zeros(2))
-        found[width] = max(each[0] / each[1] for each in by.values()) if slowest else lanes / copies
+        of_blocks = [each[0] / each[1] for each in by.values()]
+        found[width] = max(lanes / copies, slowest * max(of_blocks) + (1 - slowest) * min(of_blocks))
     return found
 
 

@@ -75,7 +75,8 @@ def simulate_launch(
     known = known or calibration(device)
     moved = cache_traffic(problem, kernel, tiling, device, blocks_per_sm)
     blocks = grid(problem, tiling).blocks
-    cost, base = costs(problem, kernel, tiling, blocks <= device.sms), timing(device, known)
+    one_of = ceil_div(blocks, device.sms)  # blocks of a multiprocessor, of which one may lie at an edge
+    cost, base = costs(problem, kernel, tiling, 1 / one_of), timing(device, known)
     first = first_wave(blocks, blocks_per_sm, device)
     resident, at_once = first.resident, first.resident * device.sms
     loaded_bytes = loaded_bytes_of(problem, kernel, tiling)
