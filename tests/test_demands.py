@@ -109,7 +109,7 @@ def test_the_phases_of_a_tile_follow_each_other_in_one_block():
     demand = demand_of(*arguments, shared, 255, 0, scalars())
     assert 0 < demand.moving < demand.alone
     assert demand.work < demand.alone
-    more = demand_of(*arguments, shared._replace(store_wavefronts=shared.store_wavefronts + 1000), 255, 0, 1, scalars())
+    more = demand_of(*arguments, shared._replace(store_wavefronts=shared.store_wavefronts + 1000), 255, 0, scalars())
     assert more.alone - demand.alone == pytest.approx(more.moving - demand.moving)
     assert more.alone - demand.alone > more.work - demand.work
 
@@ -124,7 +124,7 @@ def test_each_barrier_of_a_tile_holds_the_data_stage(name, barriers, monkeypatch
     held = []
     for cycles in (0.0, BARRIER_HELD_CYCLES):
         monkeypatch.setattr(demands, "BARRIER_HELD_CYCLES", cycles)
-        held.append(float(demand_of(CUBE, of, tiling, widths, H200, busy, 255, 0, 1, scalars()).work))
+        held.append(float(demand_of(CUBE, of, tiling, widths, H200, busy, 255, 0, scalars()).work))
     assert held[1] - held[0] == pytest.approx(barriers * BARRIER_HELD_CYCLES, rel=1e-3)
 
 
