@@ -108,15 +108,20 @@ class Memory:
     def _load(self, cost: Cost, l1_misses: float) -> Request:
         timing = self.timing
         missed = cost.bytes * l1_misses
-        data_cycles = cost.wavefronts
+        lookup_cycles, data_cycles = cost.lookups, cost.wavefronts
+        l1_cycles, operand_cycles = timing.l1_cycles, timing.operand_cycles
         fetch = self._fetch(missed, cost)
 
         def ask(now: float, left: int = 0) -> tuple[float, float]:
-            looked_up = self.tags = (self.tags if self.tags > now else now) + cost.lookups
-            there = self.hold(looked_up, data_cycles) + timing.l1_cycles
+            looked_up = self.tags = (self.tags if self.tags > now else now) + lookup_cycles
+            begin = self.data if self.data > looked_up else looked_up
+            self.data = begin + data_cycles
+            if self.copies > begin:
+                self.copies += data_cycles
+            there = self.data + l1_cycles
             if missed and (fetched := fetch(looked_up, left)) > there:
                 there = fetched
-            return there, looked_up + timing.operand_cycles
+            return there, looked_up + operand_cycles
 
         return ask
 
@@ -171,12 +176,17 @@ class Memory:
         # Of so many places the slowest counts, whoever was the first to miss it.
         power = 1 / cost.places if cost.places else math.inf
         share = timing.cold_share[cost.operand != "a"]
-        warm, cold = (timing.global_cycles, timing.global_tail_cycles), (timing.cold_cycles, timing.cold_tail_cycles)
+        warm_cycles, warm_tail_cycles = timing.global_cycles, timing.global_tail_cycles
+        cold_cycles, cold_tail_cycles = timing.cold_cycles, timing.cold_tail_cycles
+
+        log1p = math.log1p
 
         def there(now: float, left: int) -> float:
-            self.below = (self.below if self.below > now else now) + moved_cycles
-            late = -math.log1p(-(self.draw() ** power))
-            least_cycles, tail_cycles = cold if share and not left % passes_apart and self.draw() < share else warm
-            return self.below + least_cycles + late * tail_cycles
+            below = self.below = (self.below if self.below > now else now) + moved_cycles
+            self.random = random = (self.random * MULTIPLIER + INCREMENT) % MODULUS  # as `draw`, without a call
+            late = -log1p(-((random / MODULUS) ** power))
+            if share and not left % passes_apart and self.draw() < share:
+                return below + cold_cycles + late * cold_tail_cycles
+            return below + warm_cycles + late * warm_tail_cycles
 
         return there
