@@ -106,7 +106,7 @@ def simulate_launch(
         later = Wave(resident, 1, cold(at_once, blocks), device.sms)
         alone, pair = lives(resident, later).cycles, lives(2 * resident, later)
         if resident > 1 and kernel.thread_tiled and not kernel.warp_tiled:
-            lonely = life(1, 1, below(base, first, device, known, moved, loaded_bytes)).cycles
+            lonely = lives(1, first._replace(resident=1)).cycles
             pair = drawn_together(pair) if resident * least_cycles < IN_STEP * lonely else pair
         more = busiest(pair, left, device.sms)
         rest = (more - 1) % resident + 1

@@ -97,10 +97,7 @@ class Memory:
         operand_cycles = self.timing.operand_cycles
 
         def ask(now: float, left: int = 0) -> tuple[float, float]:
-            begin = self.data if self.data > now else now
-            self.data = begin + data_cycles
-            if self.copies > begin:
-                self.copies += data_cycles
+            begin = self.hold(now, data_cycles)
             return begin + latency_cycles, begin + operand_cycles
 
         return ask
@@ -114,11 +111,7 @@ class Memory:
 
         def ask(now: float, left: int = 0) -> tuple[float, float]:
             looked_up = self.tags = (self.tags if self.tags > now else now) + lookup_cycles
-            begin = self.data if self.data > looked_up else looked_up
-            self.data = begin + data_cycles
-            if self.copies > begin:
-                self.copies += data_cycles
-            there = self.data + l1_cycles
+            there = self.hold(looked_up, data_cycles) + data_cycles + l1_cycles
             if missed and (fetched := fetch(looked_up, left)) > there:
                 there = fetched
             return there, looked_up + operand_cycles
@@ -126,12 +119,12 @@ class Memory:
         return ask
 
     def hold(self, now: float, data_cycles: float) -> float:
-        """When the data stage has served something of so many cycles; copies wait meanwhile."""
+        """When the data stage begins to serve something of so many cycles; copies wait meanwhile."""
         begin = self.data if self.data > now else now
         self.data = begin + data_cycles
         if self.copies > begin:
             self.copies += data_cycles
-        return self.data
+        return begin
 
     def _copy(self, source: Cost, target: Cost, registers: int, turn_cycles: float) -> Request:
         fetch = self._fetch(source.bytes * self.timing.l1_misses, source)
@@ -179,12 +172,9 @@ class Memory:
         warm_cycles, warm_tail_cycles = timing.global_cycles, timing.global_tail_cycles
         cold_cycles, cold_tail_cycles = timing.cold_cycles, timing.cold_tail_cycles
 
-        log1p = math.log1p
-
         def there(now: float, left: int) -> float:
             below = self.below = (self.below if self.below > now else now) + moved_cycles
-            self.random = random = (self.random * MULTIPLIER + INCREMENT) % MODULUS  # as `draw`, without a call
-            late = -log1p(-((random / MODULUS) ** power))
+            late = -math.log1p(-(self.draw() ** power))
             if share and not left % passes_apart and self.draw() < share:
                 return below + cold_cycles + late * cold_tail_cycles
             return below + warm_cycles + late * warm_tail_cycles
