@@ -100,6 +100,21 @@ def test_copies_take_what_their_conflicts_do():
     assert (moved(8) - moved(4)) / copies == pytest.approx(8.3 - 6.1, rel=0.15)
 
 
+@pytest.mark.parametrize(("down", "share"), [(20, 1), (66, 1 / 2), (660, 1 / 4)])
+def test_one_of_the_few_blocks_of_a_multiprocessor_lies_at_the_last_columns(down: int, share: float):
+    """Four blocks in a row, the last with one column; as many rows of them as make 1, 2 and 20 blocks a multiprocessor:
+    of one or two at least one lies there, of many one in four."""
+    of = kernel("async")
+    tiling = of.tiling(block_m=64, block_n=256, block_k=8, warp_m=32, warp_n=128, thread_m=16, thread_n=8, pad_a=4)
+
+    def passes(n: int) -> float:
+        problem = Problem(64 * down, n, 1536)
+        widths = of.widths(Problem(64 * down, 1024, 1536), tiling)  # as if rows were whole vectors
+        return float(_moved(problem, of, tiling, widths, H200, counted_shared(of, tiling, widths, 4)))
+
+    assert passes(1024 - 255) - passes(1024) == pytest.approx(share * 8 * 255 / 4)
+
+
 def test_the_phases_of_a_tile_follow_each_other_in_one_block():
     of = kernel("vectorized")
     tiling = of.tiling(**dict(of.default_tile))

@@ -54,7 +54,7 @@ def simulated(name: str, m: int, n: int, k: int, blocks_per_sm: int = 0) -> Laun
 def of_4000_cubed(name: str) -> tuple[LaunchTime, float]:
     """The launch, and the seconds that its simulation took."""
     program_for(kernel(name), Problem(4000, 4000, 4000), default_tiling(kernel(name)), H200)  # the table is read once
-    took_s = []
+    took_s: list[float] = []
     while not took_s or (min(took_s) >= 1 and len(took_s) < 5):  # other work on the machine slows the first ones
         before = time.process_time()
         found = simulated(name, 4000, 4000, 4000)

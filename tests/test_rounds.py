@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from campaigns import rounds as campaign
 from campaigns.rounds import FILE, values, with_value, written
 from gemmsim.analytic.demands import scalars, served
 from gemmsim.analytic.rounds import launch_rounds, write_cycles
@@ -150,6 +151,27 @@ def test_two_of_the_few_blocks_behind_a_first_wave_in_step_meet():
     few, many = (2 * H200.sms + more for more in (10, H200.sms + 10))
     assert of(few, 16) == pytest.approx(of(many, 16), rel=1e-3)
     assert of(few, 8) < 0.95 * of(many, 8)
+
+
+def test_no_scalar_is_chosen_on_what_judges_formulas_or_fits_error_bars():
+    used = {str(name) for each in campaign.measured(H200) for name in each.campaign}
+    assert used == set(campaign.CHOSEN_ON)
+    assert used.isdisjoint({"third", "fourth"})
+
+
+def test_a_few_last_blocks_find_more_in_l2_than_many(monkeypatch):
+    """Loads from memory that take 20,000 cycles: the second wave waits for them the less the fewer blocks it has."""
+    far = replace(calibration(H200), cold_latency_cycles=2e4, cold_slowest_cycles=2e4)
+    monkeypatch.setattr("gemmsim.analytic.rounds.calibration", lambda _: far)
+    of = KERNELS["register"]
+    tiling = default_tiling(of)
+
+    def of_wave(blocks: int) -> float:
+        problem = Problem(tiling.block_m * blocks, tiling.block_n, 64)
+        return float(predict(problem, of, tiling, H200).time_s)
+
+    first, few, many = (of_wave(count) for count in (264, 264 + 20, 264 + 132))  # one for a multiprocessor, at most
+    assert 0 < few - first < 0.8 * (many - first)
 
 
 @given(kernels, st.lists(st.tuples(sizes, sizes, sizes), min_size=1, max_size=5))
